@@ -249,7 +249,9 @@ async def messages_of(server: RedisServer, use: Any) -> list[tuple[bytes, bytes]
     return found
 
 
-async def test_sec_malicious_messages_on_any_redis_channel_crash_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
+async def test_sec_replica_does_not_crash_after_malicious_messages_on_any_redis_channel(
+    redis_server: RedisServer,
+) -> None:  # noqa: F811
     async with scene(RedisStorage(redis_server.url, limit=PATIENCE)) as found:
         with trio.fail_after(PATIENCE):
             sent = await messages_of(redis_server, found.use_anew)
@@ -272,7 +274,7 @@ async def test_sec_malicious_messages_on_any_redis_channel_crash_no_replica(redi
             await found.use_anew()
 
 
-async def test_sec_malicious_values_in_any_redis_key_crash_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
+async def test_sec_replica_does_not_crash_after_malicious_values_in_any_redis_key(redis_server: RedisServer) -> None:  # noqa: F811
     async with scene(RedisStorage(redis_server.url, limit=PATIENCE)) as found:
         for seed in range(10):
             chance = random.Random(seed)
@@ -293,7 +295,7 @@ async def test_sec_malicious_values_in_any_redis_key_crash_no_replica(redis_serv
             await found.use_anew()
 
 
-async def test_sec_malicious_values_in_any_sqlite_column_crash_no_replica(tmp_path: Path) -> None:
+async def test_sec_replica_does_not_crash_after_malicious_values_in_any_sqlite_column(tmp_path: Path) -> None:
     for seed in range(2):
         file, chance = tmp_path / f"shared-{seed}.db", random.Random(seed)
         async with scene(SQLiteStorage(file)) as found:
@@ -304,7 +306,7 @@ async def test_sec_malicious_values_in_any_sqlite_column_crash_no_replica(tmp_pa
                     await found.use()
 
 
-async def test_sec_corrupted_redis_replies_crash_no_replica(redis_server: RedisServer) -> None:  # noqa: F811
+async def test_sec_replica_does_not_crash_after_corrupted_redis_replies(redis_server: RedisServer) -> None:  # noqa: F811
     chance = random.Random(1)
 
     def corrupt(data: bytes) -> bytes:

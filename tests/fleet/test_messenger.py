@@ -126,7 +126,7 @@ async def test_replica_message_is_received_and_acknowledged(autojump_clock: Mock
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_each_replica_message_is_handled_once_despite_loss_duplicates_and_delays(
+async def test_each_message_between_replicas_is_handled_once_despite_loss_duplicates_and_delays(
     seed: int, autojump_clock: MockClock
 ):
     receipts = dict[bytes, bytes]()
@@ -205,7 +205,7 @@ async def test_replica_message_of_an_unknown_kind_is_refused(autojump_clock: Moc
         assert nothing_waits(one, two)
 
 
-async def test_exception_in_a_message_handler_refuses_the_message_and_is_logged(
+async def test_replica_message_whose_handler_raises_is_refused_and_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ):
     def fail(_: ReplicaMessage) -> None:
@@ -270,7 +270,7 @@ async def test_replica_with_slow_acknowledgements_is_not_considered_dead(autojum
         two.courier.loses = 0.0
 
 
-async def test_gracefully_stopped_replica_is_considered_dead_at_once(autojump_clock: MockClock):
+async def test_gracefully_stopped_replica_is_immediately_considered_dead(autojump_clock: MockClock):
     async with parties() as (one, two):
         await trio.sleep(LEASE_SECONDS)
         two.scope.cancel(reason="the replica ends")
@@ -317,7 +317,7 @@ async def test_replica_without_heartbeats_during_a_storage_outage_is_not_conside
         assert receipts == [b"read hello"]
 
 
-async def test_emptied_storage_does_not_make_replicas_considered_dead(autojump_clock: MockClock):
+async def test_replicas_are_not_considered_dead_after_the_storage_lost_its_data(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         await trio.sleep(LEASE_SECONDS)
         two.courier.loses = 1.0
@@ -335,7 +335,7 @@ async def test_emptied_storage_does_not_make_replicas_considered_dead(autojump_c
         assert receipts == [b"read hello"]
 
 
-async def test_message_sender_retries_storage_failures_for_its_patience(autojump_clock: MockClock):
+async def test_message_sender_retries_storage_failures_for_the_given_patience(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = True
         nursery.start_soon(one.tell, two)
@@ -354,7 +354,9 @@ async def test_message_sender_retries_storage_failures_for_its_patience(autojump
         one.courier.fails = False
 
 
-async def test_acknowledgement_received_during_a_storage_failure_counts(autojump_clock: MockClock):
+async def test_message_is_delivered_if_its_acknowledgement_arrives_although_sending_seemed_to_fail(
+    autojump_clock: MockClock,
+):
     """A post whose answer is lost has happened, perhaps, and the receipt proves it."""
     async with parties() as (one, two):
         post = one.courier.send
@@ -368,7 +370,7 @@ async def test_acknowledgement_received_during_a_storage_failure_counts(autojump
         assert await one.tell(two, patience=0) == b"read hello"
 
 
-async def test_cancelled_message_send_leaves_nothing_behind(autojump_clock: MockClock):
+async def test_cancelled_send_of_a_replica_message_leaves_no_state(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.loses = 1.0
         with trio.move_on_after(3) as scope:
@@ -379,7 +381,7 @@ async def test_cancelled_message_send_leaves_nothing_behind(autojump_clock: Mock
         assert await one.tell(two, b"next") == b"read next"
 
 
-async def test_replica_stays_alive_through_outages_shorter_than_its_lease(
+async def test_replica_is_not_considered_dead_after_outages_shorter_than_its_lease(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ):
     async with parties() as (one, two):
@@ -425,7 +427,7 @@ async def test_messenger_shutdown_does_not_wait_for_a_failing_storage(autojump_c
         assert not await one.courier.find_dead([two.id])  # its lease has to run out
 
 
-async def test_number_of_remembered_message_acknowledgements_is_limited(
+async def test_replica_remembers_a_limited_number_of_message_acknowledgements(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("trio_mcp.fleet.messenger._KNOWN_MESSAGES_LIMIT", 20)
@@ -436,7 +438,7 @@ async def test_number_of_remembered_message_acknowledgements_is_limited(
         assert len(two.letters._acks) == 20
 
 
-async def test_number_of_queued_acknowledgements_is_limited(autojump_clock: MockClock):
+async def test_replica_queues_a_limited_number_of_acknowledgements(autojump_clock: MockClock):
     async with parties() as (one, two):
         free = trio.Event()
         post = two.courier.send

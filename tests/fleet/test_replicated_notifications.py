@@ -138,7 +138,7 @@ class UncertainLog:
 
 
 @pytest.mark.parametrize("has_hints", [True, False])
-async def test_change_is_notified_once_if_the_storage_outcome_is_uncertain(
+async def test_clients_are_notified_once_of_a_change_whose_recording_has_an_uncertain_outcome(
     has_hints: bool, autojump_clock: MockClock
 ) -> None:
     async with running(Uncertain(has_hints=has_hints), None, None) as members:
@@ -147,7 +147,7 @@ async def test_change_is_notified_once_if_the_storage_outcome_is_uncertain(
         assert [member.told for member in members] == [[Grown(1)], [Grown(1)]]
 
 
-async def test_oversized_notification_reaches_only_clients_of_its_own_replica(
+async def test_oversized_notification_reaches_only_clients_of_the_replica_that_sends_it(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(MemoryStorage(), None, None) as (one, two):
@@ -173,7 +173,7 @@ async def test_at_most_a_thousand_notifications_are_queued_for_other_replicas(
     assert caplog.messages[0].endswith("too many wait")
 
 
-async def test_extension_notifications_are_delivered_although_everything_changed_is_sent_between_them(
+async def test_extension_notifications_sent_before_and_after_everything_changed_are_both_delivered(
     autojump_clock: MockClock,
 ) -> None:
     async with running(MemoryStorage(), None, None) as (one, two):

@@ -191,7 +191,7 @@ async def test_forwarded_sampling_answer_with_an_unknown_field_is_accepted(autoj
         assert text_of((await rest_of(post))[-1]) == "m has answered"
 
 
-async def test_forwarded_answer_in_an_unknown_message_kind_is_refused(
+async def test_forwarded_sampling_answer_in_an_unknown_kind_of_replica_message_is_refused(
     autojump_clock: MockClock,
 ) -> None:
     async with replicated(FleetScene().server, memory=NextMemory(session_message="session.message2")) as endpoint:
@@ -222,7 +222,7 @@ async def carried(taker: Member, owner: Member) -> Any:
 
 
 @pytest.mark.parametrize("is_taker", [True, False], ids=["taker", "owner"])
-async def test_retry_is_forwarded_between_replicas_with_additional_message_fields(
+async def test_retry_is_forwarded_between_replicas_even_if_messages_contain_unknown_fields(
     is_taker: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):
@@ -238,7 +238,9 @@ async def test_retry_is_forwarded_between_replicas_with_additional_message_field
         assert text_of(reply) == f"hello {{'name': 'Ada'}} from {int(is_taker)}"
 
 
-async def test_retry_in_an_unknown_message_kind_fails_at_once(autojump_clock: MockClock) -> None:
+async def test_retry_forwarded_in_an_unknown_kind_of_replica_message_fails_immediately(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools, shared=NextStorage(retry="retry2")) as (new, old):
         reply = await carried(new, old)
         assert reply["error"]["code"] == -31003
@@ -246,14 +248,16 @@ async def test_retry_in_an_unknown_message_kind_fails_at_once(autojump_clock: Mo
         assert text_of(await carried(old, new)) == "hello {'name': 'Ada'} from 0"
 
 
-async def test_retry_result_in_an_unknown_message_kind_ends_the_call_with_an_error(autojump_clock: MockClock) -> None:
+async def test_call_ends_with_an_error_if_its_result_arrives_in_an_unknown_kind_of_replica_message(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools, shared=NextStorage(**{"retry-lines": "retry-lines2"})) as (new, old):
         with trio.fail_after(10):
             reply = await carried(old, new)
         assert reply["error"]["code"] == -31003
 
 
-async def test_retry_encrypted_by_a_newer_version_fails_at_once(autojump_clock: MockClock) -> None:
+async def test_retry_encrypted_by_a_newer_version_fails_immediately(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):
         assert new.running.fleet is not None
         seal: Any = new.fleet.retries._seal
@@ -283,7 +287,7 @@ async def test_request_state_with_an_unknown_field_is_accepted(
         assert text_of(await carried(old, new)) == "hello {'name': 'Ada'} from 0"
 
 
-async def test_request_state_in_a_newer_format_is_invalid_params(
+async def test_request_state_in_a_newer_format_gets_error_invalid_params(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):

@@ -72,7 +72,7 @@ def named(message: dict[str, Any]) -> str:
     return params["uri"] if "uri" in params else message["method"].split("/")[1]
 
 
-async def test_list_change_is_notified_once_to_clients_of_all_replicas(autojump_clock: MockClock) -> None:
+async def test_clients_of_all_replicas_are_notified_once_of_a_list_change(autojump_clock: MockClock) -> None:
     async with fleet(add_things, 3) as members:
         listeners = [await Listener.at(member) for member in members]
         members[0].server._observers.list_changed("notifications/tools/list_changed")
@@ -123,7 +123,7 @@ async def test_list_change_of_a_mounted_server_is_recorded_once(autojump_clock: 
         assert one.ways.uses["changes.record"] == 1
 
 
-async def test_changes_during_a_storage_outage_are_notified_afterwards(autojump_clock: MockClock) -> None:
+async def test_clients_are_notified_after_a_storage_outage_of_changes_made_during_it(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         here, there = await Listener.at(one), await Listener.at(two)
         one.ways.are_cut = True
@@ -145,7 +145,7 @@ async def test_idle_replica_reads_the_change_log_every_five_seconds(autojump_clo
         assert not one.ways.uses["changes.record"]
 
 
-async def test_last_change_before_a_replica_shuts_down_is_notified(autojump_clock: MockClock) -> None:
+async def test_clients_are_notified_of_the_last_change_before_a_replica_shuts_down(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         listener = await Listener.at(two)
         one.server._observers.list_changed("notifications/tools/list_changed")
@@ -223,7 +223,7 @@ async def opened() -> AsyncGenerator[tuple[Server, Told, OpenLog]]:
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_replicator_applies_consecutive_change_notifications_without_reading_the_log(
+async def test_replica_applies_consecutive_change_notifications_without_reading_the_change_log(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as (_, told, log):
@@ -234,7 +234,9 @@ async def test_replicator_applies_consecutive_change_notifications_without_readi
         assert log.asked == 1
 
 
-async def test_lost_change_notification_is_read_from_the_log_with_the_next(autojump_clock: MockClock) -> None:
+async def test_replica_reads_a_lost_change_notification_from_the_log_when_the_next_one_arrives(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
         await log.log.record(["tools"])
@@ -246,7 +248,7 @@ async def test_lost_change_notification_is_read_from_the_log_with_the_next(autoj
         assert trio.current_time() == 0
 
 
-async def test_lost_change_notification_is_found_within_five_seconds(autojump_clock: MockClock) -> None:
+async def test_replica_finds_a_lost_change_notification_within_five_seconds(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
         await log.log.record(["tools"])
@@ -254,7 +256,9 @@ async def test_lost_change_notification_is_found_within_five_seconds(autojump_cl
         assert told.found == ["tools"]
 
 
-async def test_report_of_lost_notifications_reads_the_change_log_at_once(autojump_clock: MockClock) -> None:
+async def test_replica_reads_the_change_log_immediately_after_a_report_of_lost_notifications(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
         await log.log.record(["tools"])
@@ -263,7 +267,7 @@ async def test_report_of_lost_notifications_reads_the_change_log_at_once(autojum
         assert told.found == ["tools"]
 
 
-async def test_change_log_that_lost_its_history_notifies_clients_that_everything_may_have_changed(
+async def test_clients_are_notified_that_everything_may_have_changed_if_the_change_log_lost_its_history(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as (_, told, log), MemoryStorage().join("server") as empty:
@@ -273,7 +277,7 @@ async def test_change_log_that_lost_its_history_notifies_clients_that_everything
         assert told.found == [EVERYTHING]
 
 
-async def test_more_changes_than_the_change_log_holds_notify_clients_that_everything_may_have_changed(
+async def test_clients_are_notified_that_everything_may_have_changed_after_too_many_changes_for_the_log(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as (server, told, log):
@@ -289,7 +293,7 @@ async def test_more_changes_than_the_change_log_holds_notify_clients_that_everyt
 
 
 @pytest.mark.parametrize("failure", [StoreDown("away"), Uncertain("perhaps")])
-async def test_change_whose_recording_failed_is_recorded_again_and_notified_at_most_twice(
+async def test_change_that_could_not_be_recorded_is_recorded_again_and_notified_at_most_twice(
     failure: OSError, autojump_clock: MockClock
 ) -> None:
     async with opened() as (server, told, log):
@@ -304,7 +308,7 @@ async def test_change_whose_recording_failed_is_recorded_again_and_notified_at_m
         assert len(told.found) <= 2
 
 
-async def test_own_change_is_not_notified_again_but_a_change_of_another_replica_is_notified(
+async def test_replica_notifies_its_clients_of_changes_by_other_replicas_but_not_again_of_its_own(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as (server, told, log):
@@ -316,7 +320,9 @@ async def test_own_change_is_not_notified_again_but_a_change_of_another_replica_
         assert told.found == ["tools", "tools"]
 
 
-async def test_lost_notification_of_an_own_change_hides_no_change_of_another_replica(autojump_clock: MockClock) -> None:
+async def test_replica_that_misses_the_notification_of_its_own_change_still_sees_changes_of_others(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as (server, told, log):
         log.passes_on = False
         server._observers.list_changed("notifications/tools/list_changed")
@@ -330,7 +336,7 @@ async def test_lost_notification_of_an_own_change_hides_no_change_of_another_rep
         assert log.asked == 2
 
 
-async def test_change_log_unavailable_at_start_later_notifies_clients_that_everything_may_have_changed(
+async def test_clients_are_notified_that_everything_may_have_changed_if_the_log_was_unavailable_at_start(
     autojump_clock: MockClock,
 ) -> None:
     server, told, log = Server("server"), Told(), OpenLog()
@@ -345,7 +351,7 @@ async def test_change_log_unavailable_at_start_later_notifies_clients_that_every
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_server_with_two_change_replicators_does_not_repeat_changes_endlessly(autojump_clock: MockClock) -> None:
+async def test_server_joined_twice_to_one_storage_does_not_repeat_changes_endlessly(autojump_clock: MockClock) -> None:
     server, told = Server("server"), Told()
     server._observers.add(told)
     async with MemoryStorage().join("server") as replica, trio.open_nursery() as nursery:

@@ -140,7 +140,9 @@ async def test_stream_resumed_at_the_start_of_shutdown_does_not_delay_the_shutdo
         await post.aclose()
 
 
-async def test_unresponsive_storage_delays_shutdown_only_until_the_drain_timeout(autojump_clock: MockClock) -> None:
+async def test_shutdown_waits_for_an_unresponsive_storage_only_until_the_drain_timeout(
+    autojump_clock: MockClock,
+) -> None:
     async with ending() as replica:
         replica.hold("sessions.read")
         post = await replica.replica.post(replica.session, call("echo", text="x"))
@@ -184,7 +186,7 @@ async def test_immediate_or_repeated_shutdown_does_not_wait_for_the_storage(
         await post.aclose()
 
 
-async def test_request_for_an_unknown_session_during_shutdown_is_answered(autojump_clock: MockClock) -> None:
+async def test_request_for_an_unknown_session_during_shutdown_gets_a_response(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         replica.hold("sessions.read")
         unknown = {**replica.session, "Mcp-Session-Id": "unknown"}

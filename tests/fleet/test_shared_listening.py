@@ -76,7 +76,7 @@ async def test_resource_update_on_any_replica_reaches_the_listening_client_once(
     assert await ended(endpoint, session, stream) == ["scene:0", "scene:1", "scene:2"]
 
 
-async def test_unsubscribe_at_another_replica_stops_update_notifications(
+async def test_resource_unsubscribed_at_another_replica_sends_no_more_update_notifications(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 2)
@@ -89,7 +89,7 @@ async def test_unsubscribe_at_another_replica_stops_update_notifications(
     assert await ended(endpoint, session, stream) == ["scene:1"]
 
 
-async def test_get_stream_at_another_replica_takes_over_at_once(
+async def test_get_stream_opened_at_another_replica_replaces_the_first_one_immediately(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -140,7 +140,7 @@ async def test_changes_without_an_open_get_stream_are_sent_on_the_next_get_strea
 
 
 @pytest.mark.parametrize("noted", [[], ["scene:1"]])
-async def test_change_not_recorded_yet_is_sent_to_a_new_get_stream(
+async def test_new_get_stream_receives_a_change_that_is_recorded_after_the_stream_opens(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock, noted: list[str]
 ) -> None:
     session = await subscribed(scene, endpoint, 2)
@@ -153,7 +153,7 @@ async def test_change_not_recorded_yet_is_sent_to_a_new_get_stream(
     assert sorted(await ended(endpoint, session, stream)) == ["scene:0", *noted]
 
 
-async def test_get_stream_resumed_at_another_replica_misses_and_repeats_nothing(
+async def test_get_stream_resumed_at_another_replica_misses_and_repeats_no_message(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 20)
@@ -232,7 +232,7 @@ async def test_roots_request_outside_a_call_waits_for_a_get_stream_and_is_answer
         assert [root.uri for root in roots] == ["file:///1", "file:///2"]
 
 
-async def test_get_stream_survives_a_storage_outage_and_sends_changes_afterwards(
+async def test_get_stream_stays_open_during_a_storage_outage_and_sends_changes_afterwards(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 2)
@@ -253,7 +253,7 @@ async def ended_later(endpoint: FleetEndpoint, session: Session, connection: Con
     return await ended(endpoint, session, connection)
 
 
-async def test_failed_get_request_sends_no_duplicates_to_the_stream_at_another_replica(
+async def test_get_stream_at_another_replica_gets_no_duplicates_after_a_failed_get_request(
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -275,7 +275,7 @@ async def test_failed_get_request_sends_no_duplicates_to_the_stream_at_another_r
     await busy.aclose()
 
 
-async def test_repeatedly_taken_over_stream_is_written_with_pauses(
+async def test_replica_waits_between_attempts_to_write_a_get_stream_that_other_replicas_replace(
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -309,7 +309,9 @@ async def test_closing_a_get_stream_of_a_session_ended_by_another_replica_logs_n
     assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 404
 
 
-async def test_event_log_of_a_get_stream_outlasts_idle_time(scene: FleetScene, autojump_clock: MockClock) -> None:
+async def test_event_log_of_an_open_get_stream_does_not_expire_while_idle(
+    scene: FleetScene, autojump_clock: MockClock
+) -> None:
     async with replicated(scene.server, session_timeout=30, replay_timeout=5) as endpoint:
         session = await subscribed(scene, endpoint, 1)
         stream = await listening(endpoint, session, 0)
@@ -325,7 +327,7 @@ async def test_event_log_of_a_get_stream_outlasts_idle_time(scene: FleetScene, a
         assert await ended(endpoint, session, again) == []
 
 
-async def test_open_get_stream_keeps_its_session_alive_at_all_replicas(
+async def test_session_with_an_open_get_stream_stays_alive_at_all_replicas(
     scene: FleetScene, autojump_clock: MockClock
 ) -> None:
     async with replicated(scene.server, session_timeout=30) as endpoint:

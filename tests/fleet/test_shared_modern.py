@@ -159,7 +159,7 @@ async def test_handler_sees_the_http_headers_of_a_forwarded_retry(autojump_clock
         assert seen["closes"] is False
 
 
-async def test_forwarded_reply_without_notifications_is_json(autojump_clock: MockClock) -> None:
+async def test_reply_of_a_forwarded_retry_without_notifications_is_sent_as_json(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, 3) as (one, two, three):
         first = await parked(one, "twice", name="a")
         answer = await two.call("twice", {"name": "a"}, before=first, answers=accepted(first, name="Ada"))
@@ -179,7 +179,7 @@ async def test_retry_at_the_replica_of_its_handler_sends_no_replica_message(auto
         assert one.ways.uses["courier.send"] == sent
 
 
-async def test_forwarded_retry_takes_two_messages_and_two_acknowledgements(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_needs_two_replica_messages_and_two_acknowledgements(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "twice", name="a")
         await two.call("twice", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
@@ -198,7 +198,7 @@ async def test_replayed_tool_runs_at_the_replica_that_received_the_retry(autojum
         assert not one.ways.uses["courier.send"] + two.ways.uses["courier.send"]
 
 
-async def test_failure_of_a_handler_with_a_forwarded_retry_is_returned(
+async def test_client_gets_the_error_of_a_handler_that_fails_after_a_forwarded_retry(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fleet(add_tools) as (one, two):
@@ -241,7 +241,7 @@ async def test_only_one_of_concurrent_retries_at_different_replicas_succeeds(aut
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["before the first byte", "on a stream"])
-async def test_client_disconnect_at_another_replica_cancels_the_handler(
+async def test_client_that_disconnects_from_another_replica_cancels_the_handler(
     speaks: bool, autojump_clock: MockClock
 ) -> None:
     async with fleet(add_tools) as members:
@@ -324,7 +324,7 @@ async def test_retry_to_a_dead_replica_fails_with_an_error(autojump_clock: MockC
         assert trio.current_time() <= LEASE_SECONDS + 1
 
 
-async def test_retry_to_a_gracefully_stopped_replica_fails_at_once(autojump_clock: MockClock) -> None:
+async def test_retry_to_a_gracefully_stopped_replica_fails_immediately(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         await trio.sleep(LEASE_SECONDS)  # a replica that has only begun cannot tell of deaths
         question = await parked(one, "linger", name="a")
@@ -336,7 +336,7 @@ async def test_retry_to_a_gracefully_stopped_replica_fails_at_once(autojump_cloc
         assert trio.current_time() - began < 0.5
 
 
-async def test_death_of_the_replica_that_forwarded_a_retry_cancels_the_handler(autojump_clock: MockClock) -> None:
+async def test_handler_is_cancelled_if_the_replica_that_forwarded_its_retry_dies(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -370,7 +370,7 @@ async def test_retry_gets_status_503_if_the_storage_is_unavailable_and_succeeds_
         assert text_of(answer.json) == "done by 0"
 
 
-async def test_forwarded_retry_survives_a_short_storage_outage(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_succeeds_despite_a_short_storage_outage(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -385,7 +385,7 @@ async def test_forwarded_retry_survives_a_short_storage_outage(autojump_clock: M
         assert text_of(answer.json) == "done by 0"
 
 
-async def test_long_storage_outage_ends_a_forwarded_retry_on_both_replicas(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_ends_on_both_replicas_after_a_long_storage_outage(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -435,7 +435,7 @@ async def test_forwarded_retry_that_outlasts_the_drain_timeout_fails_with_an_err
         assert answer.code == -31003
 
 
-async def test_large_forwarded_replies_are_split_and_apply_backpressure(autojump_clock: MockClock) -> None:
+async def test_large_replies_to_forwarded_retries_are_split_and_apply_backpressure(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -728,7 +728,7 @@ async def test_request_without_retries_does_not_use_the_shared_storage(
         assert one.ways.uses == before
 
 
-async def test_ended_forwarded_retries_leave_no_state_behind(autojump_clock: MockClock) -> None:
+async def test_forwarded_retries_leave_no_state_when_they_end(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         for number in range(5):

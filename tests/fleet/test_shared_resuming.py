@@ -64,7 +64,7 @@ async def test_response_stream_can_be_resumed_at_another_replica_while_its_call_
     assert trio.current_time() == begun  # by hints, not by looking
 
 
-async def test_resumed_stream_at_another_replica_continues_without_storage_notifications(
+async def test_stream_resumed_at_another_replica_continues_without_storage_notifications(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -80,7 +80,7 @@ async def test_resumed_stream_at_another_replica_continues_without_storage_notif
     await post.aclose()
 
 
-async def test_finished_stream_can_be_replayed_at_any_replica_repeatedly(
+async def test_finished_sse_stream_can_be_replayed_repeatedly_at_any_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -124,7 +124,7 @@ async def test_response_ends_when_its_stream_is_resumed_at_another_replica(
     assert told_in(await rest_of(before)) == ["two", "three"]
 
 
-async def test_client_that_vanished_without_a_disconnect_blocks_neither_its_call_nor_resumption(
+async def test_client_that_vanishes_without_disconnecting_does_not_block_its_call_or_the_resumption(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -186,7 +186,7 @@ async def test_idle_resumed_stream_gets_sse_comments(scene: FleetScene, autojump
 # The death of a replica
 
 
-async def test_call_of_a_dead_replica_ends_with_an_error_and_its_session_lives_on(
+async def test_call_of_a_dead_replica_ends_with_an_error_but_its_session_continues(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -234,7 +234,7 @@ async def test_batch_of_a_dead_replica_ends_with_an_error_for_each_request(
     assert sorted(each["id"] for each in reply) == ["a", "b"]
 
 
-async def test_replica_considered_dead_writes_no_more_events_and_cancels_its_call(
+async def test_replica_that_others_consider_dead_writes_no_more_events_and_cancels_its_call(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -256,7 +256,7 @@ async def test_replica_considered_dead_writes_no_more_events_and_cancels_its_cal
     assert [each.get("error", {}).get("code") for each in messages_in(again)] == [REPLICA_LOST]
 
 
-async def test_handler_whose_stream_was_taken_over_is_cancelled_with_cause_lease(
+async def test_handler_is_cancelled_with_cause_lease_if_another_replica_takes_over_its_stream(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -281,7 +281,7 @@ async def test_handler_whose_stream_was_taken_over_is_cancelled_with_cause_lease
 # The end of a replica in good order
 
 
-async def test_replica_that_shuts_down_finishes_its_calls_and_the_session_lives_on(
+async def test_replica_that_shuts_down_finishes_its_calls_and_the_session_continues(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -295,7 +295,7 @@ async def test_replica_that_shuts_down_finishes_its_calls_and_the_session_lives_
         assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
 
 
-async def test_listeners_of_a_stopping_replica_move_to_other_replicas_at_once(
+async def test_clients_with_streams_at_a_stopping_replica_move_to_other_replicas_immediately(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -373,7 +373,7 @@ async def test_resumed_stream_waits_ten_seconds_for_the_storage(
     assert 10 <= trio.current_time() - begun < 13
 
 
-async def test_handler_that_floods_events_is_blocked_during_a_storage_outage(
+async def test_handler_that_sends_many_events_is_blocked_during_a_storage_outage(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -406,7 +406,7 @@ async def test_call_whose_stream_cannot_be_stored_gets_status_503_and_the_call_i
     await scene["mine"].ended.wait()
 
 
-async def test_events_stored_with_uncertain_outcome_are_sent_once(
+async def test_events_whose_storing_has_an_uncertain_outcome_are_sent_once(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -420,7 +420,7 @@ async def test_events_stored_with_uncertain_outcome_are_sent_once(
     assert told_in(messages_in(again)) == ["two", "three"]
 
 
-async def test_lost_event_log_ends_the_stream_and_the_session_continues(
+async def test_sse_stream_ends_if_its_event_log_is_lost_but_the_session_continues(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

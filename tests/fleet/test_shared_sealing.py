@@ -69,7 +69,9 @@ async def test_encrypted_event_copied_to_another_stream_gets_status_503(autojump
         assert (await endpoint.replicas[1].ask("GET", found[1])).status == 200
 
 
-async def test_events_of_an_older_secret_are_readable_and_of_unknown_secrets_are_not(autojump_clock: MockClock) -> None:
+async def test_events_encrypted_with_an_older_secret_are_readable_but_not_with_an_unknown_secret(
+    autojump_clock: MockClock,
+) -> None:
     scene = FleetScene(secrets=[OLD, NEW])
     for number, secrets in ((1, [NEW, OLD]), (2, [OTHER])):
         scene.server.servers[number] = server = Server("scene", secrets=secrets)
@@ -164,7 +166,7 @@ def with_principal(facts: bytes, name: str) -> bytes:
     return msgspec.msgpack.encode({**fields, "principal": fields["principal"].replace("alice", name)})
 
 
-async def test_session_with_a_rewritten_principal_cannot_be_opened_or_resumed(
+async def test_session_whose_stored_principal_was_changed_cannot_be_opened_or_resumed(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with intruding([]) as unsealed:  # without secrets, whoever can write to the storage can do that
@@ -208,7 +210,7 @@ async def test_encrypted_session_state_copied_to_another_session_gets_status_404
         assert (await intruder.ask(of_bob, "bob-1")).status == 200
 
 
-async def test_session_with_rewritten_state_ends_at_the_replica_that_cached_the_session(
+async def test_session_whose_stored_state_was_changed_ends_at_the_replica_that_cached_it(
     autojump_clock: MockClock,
 ) -> None:
     """At the replica that knows the session: it writes nothing that would seal what others wrote."""
@@ -240,7 +242,7 @@ async def test_session_state_is_encrypted_if_the_server_has_secrets(
             assert [word in each for word in (b"alice", b"clientInfo", b"log_level")] == [not secrets] * 3
 
 
-async def test_unreadable_answer_in_a_rewritten_session_gets_status_400_without_a_traceback(
+async def test_unreadable_sampling_answer_in_a_changed_session_gets_status_400_without_a_traceback(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with intruding([NEW]) as intruder:

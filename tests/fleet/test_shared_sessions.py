@@ -100,7 +100,7 @@ async def test_log_level_set_at_one_replica_applies_to_all_replicas(
 
 
 @pytest.mark.parametrize("is_gap", [False, True], ids=["hint", "gap"])
-async def test_session_change_during_its_first_load_rejects_no_request(
+async def test_request_is_served_if_its_session_changes_while_a_replica_first_loads_it(
     endpoint: FleetEndpoint, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, is_gap: bool
 ) -> None:
     session = await endpoint.initialize()
@@ -123,7 +123,7 @@ async def test_session_change_during_its_first_load_rejects_no_request(
     assert readings == 2  # what was read first may have been old
 
 
-async def test_initialized_notification_at_one_replica_counts_at_all_replicas(autojump_clock: MockClock) -> None:
+async def test_initialized_notification_sent_to_one_replica_applies_to_all_replicas(autojump_clock: MockClock) -> None:
     scene = FleetScene(require_initialized=True)
     async with replicated(scene.server) as endpoint:
         opened = await endpoint.ask("POST", {**BASE}, INITIALIZE)
@@ -138,7 +138,7 @@ async def test_initialized_notification_at_one_replica_counts_at_all_replicas(au
             assert text_of(answer.json) == "x"
 
 
-async def test_lost_session_notifications_are_compensated_within_five_seconds(
+async def test_replica_notices_session_changes_within_five_seconds_if_notifications_are_lost(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -191,7 +191,7 @@ async def test_sec_session_of_another_principal_gets_status_404_at_every_replica
 # Room and time
 
 
-async def test_max_sessions_applies_to_all_replicas_together(autojump_clock: MockClock) -> None:
+async def test_max_sessions_limits_the_total_over_all_replicas(autojump_clock: MockClock) -> None:
     scene = FleetScene()
     async with replicated(scene.server, max_sessions=3) as endpoint:
         sessions = [await endpoint.initialize() for _ in range(3)]
@@ -247,7 +247,7 @@ async def test_unused_cached_session_is_dropped_by_the_replica_and_reloaded_late
         assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
 
 
-async def test_htt_04_session_deleted_at_one_replica_ends_its_calls_and_streams_at_all(
+async def test_htt_04_session_deleted_at_one_replica_ends_its_calls_and_streams_at_all_replicas(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -298,7 +298,7 @@ async def test_ended_session_leaves_no_data_in_storage_or_replicas(
 # What it costs
 
 
-async def test_repeated_call_without_a_stream_makes_no_storage_request(
+async def test_call_answered_without_a_stream_makes_no_storage_request_if_the_session_is_cached(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     calls(endpoint)
@@ -349,7 +349,7 @@ async def test_session_of_a_disconnected_client_is_checked_at_intervals_during_a
         assert len(looks) == 4
 
 
-async def test_call_with_a_stream_makes_one_storage_request_to_open_and_one_to_append(
+async def test_call_answered_with_a_stream_makes_one_storage_request_to_open_it_and_one_to_append(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -391,7 +391,7 @@ async def test_answers_in_a_batch_reach_the_replicas_that_sent_the_requests(
         assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
 
 
-async def test_malformed_sampling_answer_fails_the_sampling_request_at_its_replica(
+async def test_malformed_sampling_answer_fails_the_sampling_request_at_the_replica_that_sent_it(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -403,7 +403,7 @@ async def test_malformed_sampling_answer_fails_the_sampling_request_at_its_repli
         assert reply["result"]["isError"]
 
 
-async def test_oversized_sampling_answer_gets_status_413_and_fails_the_sampling_request_at_its_replica(
+async def test_oversized_sampling_answer_gets_status_413_and_fails_the_request_at_the_replica_that_sent_it(
     autojump_clock: MockClock,
 ) -> None:
     scene = FleetScene()
@@ -446,7 +446,7 @@ async def test_client_progress_is_forwarded_to_the_replica_named_by_its_token(
     assert calls(endpoint).count("courier.send") == 2  # the letter, and its receipt
 
 
-async def test_sampling_answer_for_a_dead_replica_gets_status_400(
+async def test_sampling_answer_to_a_request_of_a_dead_replica_gets_status_400(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -485,7 +485,7 @@ async def test_sampling_answer_with_an_unknown_request_id_has_no_effect(
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_cancel_through_another_replica_cancels_the_handler_at_once(
+async def test_cancel_sent_to_another_replica_immediately_cancels_the_handler(
     scene: FleetScene, endpoint: FleetEndpoint, speaks: bool, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -501,7 +501,7 @@ async def test_cancel_through_another_replica_cancels_the_handler_at_once(
     assert [each for each in messages_in(await post.answer()) if "id" in each] == []
 
 
-async def test_cancel_with_a_lost_notification_is_applied_when_the_loss_is_reported(
+async def test_cancel_whose_notification_was_lost_is_applied_when_the_loss_is_reported(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -593,7 +593,7 @@ async def test_reused_request_id_gets_status_503_while_the_storage_is_unavailabl
     assert (await one.ask("POST", session, call("echo", 2, text="x"))).status == 404
 
 
-async def test_cancel_affects_no_later_request_at_the_same_replica(
+async def test_cancel_does_not_affect_a_later_request_with_the_same_id_at_the_same_replica(
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """As in one process. Its request may run at another replica."""
@@ -661,7 +661,7 @@ async def test_invalid_cancelled_and_progress_notifications_get_status_202(
 # The storage goes away
 
 
-async def test_storage_outage_makes_sessions_unavailable_with_503_unless_the_replica_has_cached_the_session(
+async def test_session_requests_during_a_storage_outage_get_status_503_if_the_replica_has_not_cached_the_session(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session, cold = await endpoint.initialize(), await endpoint.initialize()
@@ -688,7 +688,7 @@ async def test_storage_outage_makes_sessions_unavailable_with_503_unless_the_rep
         assert [m["params"]["level"] for m in messages_in(answer) if "method" in m] == ["error"]  # nothing is half done
 
 
-async def test_session_change_of_uncertain_outcome_gets_status_503_and_takes_effect(
+async def test_request_gets_status_503_if_its_session_change_has_an_uncertain_outcome(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -735,7 +735,7 @@ async def test_task_can_request_sampling_through_any_replica_after_its_session_w
     assert [text_of(reply) for reply in await rest_of(post)] == ["m"]
 
 
-async def test_concurrent_cancels_are_written_together(
+async def test_concurrent_cancels_are_written_to_the_storage_together(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene, writes, change = FleetScene(), 0, MemorySessionDirectory.change

@@ -72,7 +72,7 @@ async def test_session_evicted_for_another_caller_ends_at_all_replicas(autojump_
         await listening.aclose()
 
 
-async def test_session_without_an_initialized_notification_counts_as_used_after_a_request(
+async def test_session_counts_as_used_after_a_request_even_without_an_initialized_notification(
     autojump_clock: MockClock,
 ) -> None:
     """At the replica that has opened it, where a call needs nothing from the storage."""
@@ -117,7 +117,7 @@ async def test_concurrent_session_openings_respect_the_session_limit_of_each_cal
         assert sum([await alice.is_there(each) for each in mine]) + len(opened) == 16
 
 
-async def test_storage_contains_no_caller_names(autojump_clock: MockClock) -> None:
+async def test_shared_storage_contains_no_names_of_callers_in_plain_text(autojump_clock: MockClock) -> None:
     """With and without secrets, one name stands for one caller at all replicas, and for no other server's."""
     names = list[set[bytes]]()
     for secrets in (None, [SECRET], [SECRET], [SECRET[::-1], SECRET]):
@@ -161,7 +161,9 @@ async def test_one_client_address_gets_half_of_the_sessions_across_replicas() ->
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="the process at the other end is unknown here")
-async def test_one_process_on_unix_sockets_gets_half_of_the_sessions_across_replicas(tmp_path: Path) -> None:
+async def test_one_process_connected_over_unix_sockets_gets_half_of_the_sessions_across_replicas(
+    tmp_path: Path,
+) -> None:
     storage, paths, statuses = MemoryStorage(), [tmp_path / "one", tmp_path / "two"], list[int]()
     async with trio.open_nursery() as nursery:
         for path in paths:

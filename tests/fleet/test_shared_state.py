@@ -43,7 +43,7 @@ async def test_server_without_state_creates_no_sqlite_state_file(tmp_path: Path)
     assert not any("state" in each.name for each in files_in(tmp_path))
 
 
-async def test_state_encrypted_with_another_secret_raises_and_is_kept() -> None:
+async def test_reading_state_encrypted_with_another_secret_raises_and_keeps_the_state() -> None:
     storage, auth = MemoryStorage(), protected(issued())
     async with in_memory(keeper(secrets=[SECRET]), shared=storage, auth=auth) as endpoint:
         await said(endpoint, "bob-1", "put", value="a")

@@ -55,7 +55,9 @@ def add_tools(server: Server, members: Fleet, number: int) -> None:
         return "one"
 
 
-async def test_retry_is_forwarded_to_the_replica_of_its_handler_and_back(shared: SharedStorage) -> None:
+async def test_retry_is_forwarded_to_the_replica_of_its_handler_and_the_reply_is_returned(
+    shared: SharedStorage,
+) -> None:
     async with fleet(add_tools, 3, shared=shared) as (one, two, three):
         arguments: dict[str, Any] = {"name": "a", "size": 1_000_000}
         question = question_in(await one.call("talk", arguments))
@@ -68,7 +70,7 @@ async def test_retry_is_forwarded_to_the_replica_of_its_handler_and_back(shared:
         assert text_of(answer.json) == f"Ada Bob from 0 {'x' * 1_000_000}"
 
 
-async def test_client_disconnect_cancels_the_handler_at_another_replica(shared: SharedStorage) -> None:
+async def test_client_that_disconnects_cancels_the_handler_that_runs_at_another_replica(shared: SharedStorage) -> None:
     async with fleet(add_tools, shared=shared) as members:
         one, two = members
         arguments: dict[str, Any] = {"name": "stays", "size": 1}
@@ -84,7 +86,7 @@ async def test_client_disconnect_cancels_the_handler_at_another_replica(shared: 
         assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_retries_are_forwarded_despite_repeatedly_lost_redis_subscriptions(
+async def test_retries_are_forwarded_although_redis_subscriptions_are_lost_repeatedly(
     redis_server: RedisServer,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -205,7 +207,7 @@ async def test_large_results_are_forwarded_in_chunks_of_limited_size(
         assert not beating & carrying
 
 
-async def test_slow_redis_connection_with_large_results_ends_no_replica(
+async def test_replica_is_not_considered_dead_while_large_results_block_a_slow_redis_connection(
     redis_server: RedisServer,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -240,7 +242,7 @@ async def test_retry_to_a_stopped_replica_fails_with_an_error(shared: SharedStor
     ],
     ids=["list", "resource"],
 )
-async def test_list_change_or_resource_update_reaches_clients_of_all_replicas(
+async def test_clients_of_all_replicas_are_notified_of_list_changes_and_resource_updates(
     shared: SharedStorage, change: Callable[[Server], None], name: str
 ) -> None:
     async with fleet(add_tools, 3, shared=shared) as members:

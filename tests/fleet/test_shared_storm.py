@@ -132,7 +132,7 @@ async def weather(endpoint: FleetEndpoint, draw: random.Random, kills: int) -> N
 
 @pytest.mark.parametrize("seed", _SEEDS)
 @pytest.mark.parametrize("kills", [0, 2])
-async def test_each_call_ends_and_no_stream_misses_or_repeats_events_despite_random_replica_failures(
+async def test_each_call_ends_and_no_stream_misses_or_repeats_events_if_replicas_fail_randomly(
     autojump_clock: MockClock, seed: int, kills: int
 ) -> None:
     draw, scene = random.Random(seed), FleetScene(replicas=4)
@@ -183,7 +183,9 @@ async def test_each_call_ends_and_no_stream_misses_or_repeats_events_despite_ran
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-async def test_cancel_is_never_lost_unless_the_replica_of_its_call_dies(autojump_clock: MockClock, seed: int) -> None:
+async def test_cancel_is_never_lost_while_the_replica_that_runs_its_call_is_alive(
+    autojump_clock: MockClock, seed: int
+) -> None:
     draw, scene = random.Random(seed), FleetScene(replicas=4)
     async with replicated(scene.server) as endpoint:
         session = await endpoint.initialize()
@@ -250,7 +252,7 @@ class Listener:
 
 @pytest.mark.parametrize("seed", _SEEDS)
 @pytest.mark.parametrize("kills", [0, 2])
-async def test_listener_is_notified_of_each_change_at_any_replica_despite_random_replica_failures(
+async def test_client_is_notified_of_each_change_at_any_replica_if_replicas_fail_randomly(
     autojump_clock: MockClock, seed: int, kills: int
 ) -> None:
     draw, scene = random.Random(seed), FleetScene(replicas=4)

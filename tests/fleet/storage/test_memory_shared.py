@@ -39,7 +39,7 @@ async def test_expiring_map_entry_with_a_shortened_ttl_expires_earlier(autojump_
     assert kept.get(b"one") is None
 
 
-async def test_expiring_map_entry_updated_repeatedly_takes_no_more_memory(autojump_clock: MockClock):
+async def test_expiring_map_uses_no_more_memory_if_an_entry_is_updated_repeatedly(autojump_clock: MockClock):
     kept = Expiring[str, int](TrioClock())
     for number in range(10_000):
         kept.put("one", number, HOUR)
@@ -77,7 +77,7 @@ async def test_memory_storage_is_empty_after_everything_expired(autojump_clock: 
         assert [len(each._entries) + len(each._ends) for each in kept] == [0] * 4
 
 
-async def test_memory_storage_keeps_no_data_of_dropped_event_streams(autojump_clock: MockClock):
+async def test_memory_storage_keeps_no_data_of_deleted_event_streams(autojump_clock: MockClock):
     async with MemoryStorage().join("server") as one:
         for number in range(50):
             log = await open_stream(one.events, f"stream {number}")
@@ -91,7 +91,9 @@ async def test_memory_storage_keeps_no_data_of_dropped_event_streams(autojump_cl
         assert kept._size <= 45
 
 
-async def test_change_log_cursor_ahead_of_the_log_reports_all_changes_as_possible(autojump_clock: MockClock):
+async def test_change_log_reports_that_everything_may_have_changed_for_a_cursor_ahead_of_the_log(
+    autojump_clock: MockClock,
+):
     async with MemoryStorage().join("server") as one:
         await one.changes.record(["tools"])
         here = (await one.changes.read_since(None)).cursor
@@ -101,7 +103,7 @@ async def test_change_log_cursor_ahead_of_the_log_reports_all_changes_as_possibl
             assert (await one.changes.read_since(f"{log}.{ahead}")).everything
 
 
-def test_memory_storage_persists_across_trio_runs():
+def test_memory_storage_keeps_its_data_across_trio_runs():
     storage, taken = MemoryStorage(), list[bool]()
 
     async def main() -> None:

@@ -156,7 +156,7 @@ async def test_processes_started_concurrently_share_one_secret(path: Path):
             process.kill()
 
 
-async def test_acknowledged_sqlite_data_survives_a_killed_process(path: Path):
+async def test_sqlite_data_is_still_there_after_the_process_that_wrote_it_is_killed(path: Path):
     for number in (3, 20, 45):
         processes = [Running(path), Running(path)]
         for process in processes:
@@ -192,7 +192,7 @@ async def test_sqlite_storage_opens_an_existing_task_store_file(path: Path):
         assert [each.id for each in await store.page("ann", None, 9)] == ["one", "two"]
 
 
-async def test_sqlite_storage_and_task_store_on_one_file_share_tasks(path: Path):
+async def test_sqlite_storage_and_sqlite_task_store_on_one_file_share_tasks(path: Path):
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
         SQLiteTaskStore(path, poll_interval=0.01) as store,
@@ -261,21 +261,23 @@ async def test_sqlite_storage_waits_for_a_missing_folder_and_logs_the_wait(
     ("statement", "words"),
     [("CREATE TABLE notes (text)", "another kind of database"), ("PRAGMA user_version = 9", "another kind")],
 )
-async def test_sqlite_storage_fails_at_once_for_a_database_of_another_program(path: Path, statement: str, words: str):
+async def test_sqlite_storage_raises_immediately_for_a_database_of_another_program(
+    path: Path, statement: str, words: str
+):
     execute(path, statement)
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match=words):
         async with SQLiteStorage(path).join("weather"):
             pass
 
 
-async def test_sqlite_storage_fails_at_once_for_a_file_that_is_not_a_database(path: Path):
+async def test_sqlite_storage_raises_immediately_for_a_file_that_is_not_a_database(path: Path):
     path.write_bytes(b"notes " * 1000)  # noqa: ASYNC240 - nothing is served yet
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="is not a database"):
         async with SQLiteStorage(path).join("weather"):
             pass
 
 
-async def test_sqlite_storage_fails_at_once_for_a_file_of_a_newer_version(path: Path):
+async def test_sqlite_storage_raises_immediately_for_a_file_of_a_newer_version(path: Path):
     async with SQLiteStorage(path).join("weather"):
         pass
     execute(path, "PRAGMA user_version = 3")
@@ -350,7 +352,7 @@ def fail_commits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None
     return fail
 
 
-async def test_failing_disk_raises_uncertain_in_every_sqlite_write(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_every_sqlite_write_raises_uncertain_if_the_disk_fails(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     async with SQLiteStorage(path).join("weather") as replica:
         await opened(replica, "one")
@@ -404,7 +406,7 @@ async def test_task_encrypted_with_other_secrets_is_not_logged_as_an_outage(
     assert not [text for text in caplog.messages if "the shared storage" in text]
 
 
-async def test_deletion_of_many_expired_tasks_hides_no_session_notification(path: Path):
+async def test_session_notification_is_delivered_while_many_expired_tasks_are_deleted_from_sqlite(path: Path):
     async with SQLiteStorage(path, poll_interval=0.01).join("weather") as one, one.sessions.watch() as hints:
         async with SQLiteStorage(path).join("weather") as two:
             await two.sessions.open("a", b"", caller=b"", mark=new_mark(), idle_ms=HOUR, limit=9)
@@ -419,7 +421,7 @@ async def test_deletion_of_many_expired_tasks_hides_no_session_notification(path
                 assert hint is not HINTS_LOST
 
 
-async def test_sqlite_replica_mailbox_reports_lost_messages_after_a_disk_failure(
+async def test_replica_reports_lost_messages_after_sqlite_had_a_disk_failure(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     fail = fail_commits(monkeypatch)
@@ -439,7 +441,9 @@ async def test_sqlite_replica_mailbox_reports_lost_messages_after_a_disk_failure
     assert got == [HINTS_LOST, b"letter"]
 
 
-async def test_sqlite_replica_mailbox_opens_during_a_disk_failure(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_replica_can_start_to_receive_messages_while_sqlite_has_a_disk_failure(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     fail = fail_commits(monkeypatch)
     async with SQLiteStorage(path, poll_interval=0.01).join("weather") as replica:
         fail(sqlite3.SQLITE_IOERR_FSYNC)
@@ -450,7 +454,7 @@ async def test_sqlite_replica_mailbox_opens_during_a_disk_failure(path: Path, mo
             assert await soon(anext(letters)) == b"letter"
 
 
-async def test_full_disk_leaves_shared_sqlite_data_unchanged(path: Path):
+async def test_sqlite_data_is_unchanged_after_writes_fail_because_the_disk_is_full(path: Path):
     async with SQLiteStorage(path).join("weather") as replica:
         database: Any = vars(replica.courier)["_database"]
         await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 80"))
@@ -477,7 +481,7 @@ async def test_replica_polls_its_mailbox_faster_after_sending_a_message(path: Pa
         assert await soon(anext(answers)) == b"answer"
 
 
-async def test_replica_reading_events_polls_for_events_faster(path: Path):
+async def test_replica_that_reads_events_polls_for_new_events_faster(path: Path):
     async with (
         SQLiteStorage(path).join("weather") as other,
         SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
@@ -504,7 +508,7 @@ async def test_idle_replica_polls_once_per_interval(path: Path):
             assert await anext(letters) is None
 
 
-async def test_unchanged_sqlite_file_is_not_read(path: Path):
+async def test_replica_does_not_read_an_sqlite_file_that_has_not_changed(path: Path):
     statements = list[str]()
     async with SQLiteStorage(path, poll_interval=0.001).join("weather") as replica:
         database: Any = vars(replica.courier)["_database"]
@@ -514,7 +518,7 @@ async def test_unchanged_sqlite_file_is_not_read(path: Path):
     assert len(looks) <= 3
 
 
-async def test_change_rows_deleted_before_the_poll_are_reported_as_lost_notifications(
+async def test_replica_reports_lost_notifications_if_change_rows_are_deleted_before_it_polls(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
@@ -533,7 +537,7 @@ async def test_change_rows_deleted_before_the_poll_are_reported_as_lost_notifica
         assert await soon(anext(events)) is HINTS_LOST
 
 
-async def test_changes_recorded_by_two_replicas_are_notified_in_order(path: Path):
+async def test_notifications_of_changes_recorded_by_two_replicas_arrive_in_order(path: Path):
     """So that a reader of all hints, in the end, need not ask."""
     async with (
         SQLiteStorage(path, poll_interval=0.001).join("weather") as one,
@@ -594,7 +598,7 @@ async def test_expired_replica_message_is_not_delivered(path: Path):
         assert await soon(anext(letters)) == b"new"
 
 
-async def test_cancelled_read_of_an_sqlite_replica_mailbox_loses_no_messages(
+async def test_cancelled_read_of_a_replica_message_from_sqlite_loses_no_messages(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Also where no look would find them."""
@@ -621,7 +625,7 @@ async def test_cancelled_read_of_an_sqlite_replica_mailbox_loses_no_messages(
         assert await soon(anext(letters)) == b"letter"
 
 
-async def test_messages_beyond_the_byte_limit_of_an_sqlite_replica_mailbox_are_reported_as_lost(
+async def test_replica_messages_beyond_the_byte_limit_in_sqlite_are_reported_as_lost(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._MAILBOX_BYTES_LIMIT", 1000)
@@ -655,7 +659,7 @@ async def test_replica_message_of_maximum_size_arrives_and_a_larger_one_raises(p
             await replica.courier.send(replica.id, letter + b"x")
 
 
-async def test_rate_limit_bucket_recovers_after_a_clock_set_back(path: Path):
+async def test_rate_limit_bucket_recovers_after_the_clock_is_set_back(path: Path):
     ahead = HOUR
     storage = SQLiteStorage(path)
     storage._now = lambda: int(time.time() * 1000) + ahead

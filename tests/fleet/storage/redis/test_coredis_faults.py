@@ -48,7 +48,9 @@ async def test_coredis_loses_a_pool_connection_when_a_blocking_command_is_cancel
         assert scope.cancelled_caught, "the pool is whole: coredis has cured this"
 
 
-async def test_coredis_loses_a_pool_connection_when_a_wait_is_disconnected(redis_server: RedisServer) -> None:
+async def test_coredis_loses_a_pool_connection_when_a_redis_wait_command_is_disconnected(
+    redis_server: RedisServer,
+) -> None:
     """Rule 1, no WAIT on a connection of the pool, may go when this fails."""
     async with client_of(redis_server.port, max_connections=2) as client:
 
@@ -94,7 +96,7 @@ async def test_coredis_queues_commands_for_a_frozen_server(tmp_path: Path) -> No
             await until(lambda: server.ask("GET", "n") == b"4")
 
 
-async def test_coredis_loses_a_pool_connection_with_each_lost_subscription(redis_server: RedisServer) -> None:
+async def test_coredis_loses_a_pool_connection_whenever_a_subscription_is_lost(redis_server: RedisServer) -> None:
     """Rule 5, a client of its own for pub/sub that is thrown away, may go when this fails."""
     losses = 0
     with trio.move_on_after(5):  # around all: the end of a subscription that waits for a connection hangs, too

@@ -53,14 +53,14 @@ def no_pings(monkeypatch: pytest.MonkeyPatch) -> None:
 # The verbs.
 
 
-async def test_redis_script_returns_bytes_integers_and_nil_unchanged(redis_url: str) -> None:
+async def test_redis_script_call_returns_bytes_integers_and_none_for_nil(redis_url: str) -> None:
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
         assert await link.script(ECHO, ["key"], [b"\x00\xff", "ä"]) == [b"key", b"\x00\xff", "ä".encode(), 7, None]
         assert await link.script(ECHO, ["key"], [12, -1]) == [b"key", b"12", b"-1", 7, None]
 
 
-async def test_redis_script_is_uploaded_only_if_redis_does_not_have_it(redis_server: RedisServer) -> None:
+async def test_redis_script_is_uploaded_only_if_redis_does_not_know_it(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         redis_server.ask("SCRIPT", "FLUSH")
@@ -129,7 +129,7 @@ async def test_redis_command_argument_of_an_invalid_type_raises_type_error(redis
         assert await link.script(COUNT, ["n"]) == 1
 
 
-async def test_redis_time_limit_must_be_positive() -> None:
+async def test_redis_storage_raises_for_a_time_limit_that_is_not_positive() -> None:
     with pytest.raises(ValueError, match="greater than 0"):
         async with open_link("redis://127.0.0.1", limit=0):
             pass
@@ -158,7 +158,9 @@ async def test_redis_script_that_is_rejected_changes_nothing_and_raises_store_do
         assert await link.script(COUNT, ["n"]) == 1
 
 
-async def test_redis_accepts_further_writes_of_a_script_after_its_first_at_maxmemory(redis_server: RedisServer) -> None:
+async def test_redis_at_maxmemory_lets_a_script_that_has_written_once_continue_to_write(
+    redis_server: RedisServer,
+) -> None:
     """So `StoreDown` is right for OOM; a release of Redis that changes this is noticed here."""
     redis_server.ask("SET", "a", 1)
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -171,7 +173,7 @@ async def test_redis_accepts_further_writes_of_a_script_after_its_first_at_maxme
             redis_server.ask("CONFIG", "SET", "maxmemory", 0)
 
 
-async def test_redis_script_that_fails_midway_raises_uncertain(redis_server: RedisServer) -> None:
+async def test_redis_script_that_fails_after_its_first_write_raises_uncertain(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with pytest.raises(Uncertain, match=r"'half': WRONGTYPE .* stays"):
@@ -181,7 +183,7 @@ async def test_redis_script_that_fails_midway_raises_uncertain(redis_server: Red
         assert link.is_up
 
 
-async def test_read_only_redis_replica_causes_a_new_connection(redis_server: RedisServer) -> None:
+async def test_client_opens_a_new_connection_if_redis_answers_that_it_is_read_only(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         redis_server.ask("REPLICAOF", "127.0.0.1", free_port())
@@ -196,7 +198,7 @@ async def test_read_only_redis_replica_causes_a_new_connection(redis_server: Red
         assert int(redis_server.info("stats")["total_connections_received"]) - before == 3
 
 
-async def test_redis_pipeline_with_nothing_executed_raises_store_down(redis_url: str) -> None:
+async def test_redis_pipeline_raises_store_down_if_no_command_was_executed(redis_url: str) -> None:
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
         await link.pipeline([("SET", "a", "text")])
@@ -204,7 +206,7 @@ async def test_redis_pipeline_with_nothing_executed_raises_store_down(redis_url:
             await link.pipeline([("LPUSH", "a", 1), ("LPUSH", "a", 2)])
 
 
-async def test_partly_executed_redis_pipeline_raises_uncertain(redis_server: RedisServer) -> None:
+async def test_redis_pipeline_raises_uncertain_if_only_some_commands_were_executed(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with pytest.raises(Uncertain, match=r"WRONGTYPE .* other commands"):
@@ -215,7 +217,7 @@ async def test_partly_executed_redis_pipeline_raises_uncertain(redis_server: Red
 # Loss and return.
 
 
-async def test_redis_open_link_returns_at_once_and_calls_fail_until_redis_is_available(
+async def test_redis_open_link_returns_immediately_but_calls_fail_until_redis_is_available(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = RedisServer(tmp_path, "user default on nopass ~* &* +@all", "user ann on >sesame ~* &* +@all")
@@ -253,7 +255,9 @@ async def test_error_for_a_wrong_redis_password_does_not_contain_the_password(
     assert "coredis" not in {record.name for record in caplog.records}
 
 
-async def test_killed_redis_is_reconnected_after_its_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_reconnects_to_a_killed_redis_after_its_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with RedisServer(tmp_path, "appendonly yes", "appendfsync always") as server:
         async with open_link(server.url, limit=LONG) as link:
             await up(link)
@@ -273,7 +277,7 @@ async def test_killed_redis_is_reconnected_after_its_restart(tmp_path: Path, cap
             assert len(caplog.records) == 6
 
 
-async def test_frozen_redis_fails_calls_at_the_time_limit_and_then_at_once(tmp_path: Path) -> None:
+async def test_call_to_a_frozen_redis_fails_at_the_time_limit_and_later_calls_fail_immediately(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=0.5) as link:
             await up(link)
@@ -294,7 +298,7 @@ async def test_frozen_redis_fails_calls_at_the_time_limit_and_then_at_once(tmp_p
             assert await link.script(COUNT, ["n"]) in (2, 3, 4)
 
 
-async def test_frozen_redis_is_detected_without_calls(tmp_path: Path) -> None:
+async def test_client_detects_a_frozen_redis_even_without_calls(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=0.5) as link:
             await up(link)
@@ -306,7 +310,7 @@ async def test_frozen_redis_is_detected_without_calls(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_pings")
 @pytest.mark.parametrize("way", ["requests", "answers"])
-async def test_calls_queued_behind_a_large_transfer_do_not_drop_the_redis_connection(
+async def test_redis_connection_stays_open_while_calls_wait_behind_a_large_transfer(
     way: Literal["requests", "answers"], redis_server: RedisServer
 ) -> None:
     redis_server.ask("SET", "much", "x" * 4_000_000)
@@ -338,7 +342,7 @@ async def is_counted(link: Link) -> bool:
     return True
 
 
-async def test_redis_that_freezes_during_a_large_transfer_is_detected(redis_server: RedisServer) -> None:
+async def test_client_detects_a_redis_that_freezes_during_a_large_transfer(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=0.5) as link:
         await up(link)
         proxy.freeze()
@@ -375,7 +379,7 @@ def kind(request: pytest.FixtureRequest) -> Literal["cut", "swallow", "hold"]:
 
 @pytest.mark.usefixtures("no_pings")
 @pytest.mark.parametrize("after", range(len(b":1\r\n")))
-async def test_redis_call_without_a_complete_reply_raises_uncertain_and_runs_once(
+async def test_redis_call_that_gets_no_complete_reply_raises_uncertain_and_runs_once(
     kind: Literal["cut", "swallow", "hold"], after: int, redis_server: RedisServer
 ) -> None:
     limit = LONG if kind == "cut" else 0.4
@@ -401,7 +405,7 @@ REQUEST = b"*4\r\n$7\r\nEVALSHA\r\n$40\r\n" + b"." * 40 + b"\r\n$1\r\n1\r\n$1\r\
 
 
 @pytest.mark.usefixtures("no_pings")
-async def test_redis_call_disconnected_at_any_byte_runs_at_most_once(redis_server: RedisServer) -> None:
+async def test_redis_call_runs_at_most_once_if_the_connection_breaks_at_any_byte(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         await link.script(COUNT, ["other"])
@@ -421,7 +425,7 @@ async def test_redis_call_disconnected_at_any_byte_runs_at_most_once(redis_serve
 
 
 @pytest.mark.usefixtures("no_pings")
-async def test_redis_connection_lost_during_setup_has_sent_no_command(redis_server: RedisServer) -> None:
+async def test_redis_connection_that_breaks_during_its_setup_has_sent_no_command(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         for after in range(0, 150, 9):  # of the answer to HELLO
@@ -488,7 +492,7 @@ async def test_redis_reply_received_while_the_process_was_blocked_is_returned(re
 # Cancels.
 
 
-async def test_cancel_before_a_redis_call_is_sent_has_no_effect_in_redis(redis_server: RedisServer) -> None:
+async def test_redis_call_cancelled_before_it_is_sent_has_no_effect_in_redis(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with trio.CancelScope() as scope:
@@ -499,7 +503,9 @@ async def test_cancel_before_a_redis_call_is_sent_has_no_effect_in_redis(redis_s
         assert await link.script(COUNT, ["n"]) == 1
 
 
-async def test_cancel_of_a_sent_redis_call_is_raised_after_the_reply(redis_server: RedisServer) -> None:
+async def test_redis_call_cancelled_after_it_is_sent_raises_cancelled_after_the_reply(
+    redis_server: RedisServer,
+) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         fault = proxy.fail("hold", after=0)
@@ -522,7 +528,9 @@ async def test_cancel_of_a_sent_redis_call_is_raised_after_the_reply(redis_serve
         assert scope.cancelled_caught
 
 
-async def test_cancelled_redis_calls_waiting_for_a_connection_lose_no_pool_slot(redis_server: RedisServer) -> None:
+async def test_redis_calls_cancelled_while_they_wait_for_a_connection_lose_no_pool_slot(
+    redis_server: RedisServer,
+) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         await cut(proxy, redis_server)
@@ -539,7 +547,7 @@ async def test_cancelled_redis_calls_waiting_for_a_connection_lose_no_pool_slot(
         assert link.reconnects == 0
 
 
-async def test_closing_redis_connection_is_replaced_by_a_new_connection(redis_url: str) -> None:
+async def test_redis_connection_that_is_closing_is_replaced_by_a_new_connection(redis_url: str) -> None:
     async with open_link(redis_url, limit=5) as link:
         await link.wait_until_up()
         client = link._client

@@ -408,7 +408,7 @@ def _replace_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_redis_scripts_and_their_python_models_agree_after_all_operation_sequences(
+def test_redis_scripts_and_their_python_models_agree_after_every_sequence_of_operations(
     name: str, redis_of_process: RedisServer, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     _replace_what_waits(monkeypatch)
@@ -422,7 +422,7 @@ def test_redis_scripts_and_their_python_models_agree_after_all_operation_sequenc
     trio.run(main)
 
 
-def test_proof_page_states_the_numbers_of_operations_and_sequences_and_planted_defects() -> None:
+def test_docs_page_states_the_tested_numbers_of_operations_sequences_and_deliberate_defects() -> None:
     page = (Path(__file__).parents[4] / "docs" / "proof.md").read_text()
     for family in FAMILIES.values():
         count = len(family.operations)
@@ -430,7 +430,7 @@ def test_proof_page_states_the_numbers_of_operations_and_sequences_and_planted_d
     assert f"finds {len(DEFECTS)} small defects of the scripts" in page
 
 
-def test_operation_sequences_cover_all_redis_scripts() -> None:
+def test_tested_operation_sequences_use_all_redis_scripts() -> None:
     of_families = {name for family in FAMILIES.values() for name in family.scripts}
     assert of_families == {name for each in _ALL_SCRIPTS for name in each}
 
@@ -456,7 +456,7 @@ DEFECTS: Final = {
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_planted_defect_of_a_redis_script_is_found(
+def test_operation_sequences_find_a_deliberate_defect_in_a_redis_script(
     defect: str, redis_of_process: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, script, old, new = DEFECTS[defect]

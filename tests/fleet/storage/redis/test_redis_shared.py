@@ -50,9 +50,7 @@ async def test_every_redis_key_except_the_secret_expires(storage: RedisStorage, 
     assert len(keys(redis_server)) > 10
 
 
-async def test_no_redis_keys_remain_of_deleted_sessions_streams_and_tasks(
-    storage: RedisStorage, redis_server: RedisServer
-):
+async def test_deleted_sessions_streams_and_tasks_leave_no_redis_keys(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         await use_all(one, two)
@@ -79,7 +77,9 @@ async def test_redis_keys_of_unused_sessions_and_limits_expire(storage: RedisSto
         assert 0 < redis_server.ask("PTTL", b"{%b:s}:%b" % (PREFIX, name[2:])) <= HOUR + 1
 
 
-async def test_large_message_is_deleted_from_redis_when_received(storage: RedisStorage, redis_server: RedisServer):
+async def test_large_message_is_deleted_from_redis_when_it_is_received(
+    storage: RedisStorage, redis_server: RedisServer
+):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
         before = keys(redis_server)
         await one.courier.send(one.id, bytes(100_000))
@@ -110,7 +110,7 @@ async def test_large_message_that_expired_unread_is_reported_as_lost_messages(
         assert await next_of(letters) == b"next"
 
 
-async def test_sec_forged_message_cannot_make_its_receiver_delete_other_redis_keys(
+async def test_sec_replica_that_receives_a_forged_message_deletes_no_other_redis_keys(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """Neither the common secret nor the letter of another replica, whatever the message names."""
@@ -134,7 +134,9 @@ async def test_sec_forged_message_cannot_make_its_receiver_delete_other_redis_ke
         assert set(redis_server.ask("KEYS", "*")) - {b"{%b}:listed" % channel} == before
 
 
-async def test_new_event_log_ignores_leftovers_of_an_expired_log(storage: RedisStorage, redis_server: RedisServer):
+async def test_new_event_log_ignores_data_left_by_an_expired_event_log(
+    storage: RedisStorage, redis_server: RedisServer
+):
     """Its sets outlive it, and say nothing of the next."""
     async with storage.join("tested") as one:
         await one.events.open("session", "first", holder="me", request_id=b"", retention_ms=HOUR)
@@ -147,7 +149,7 @@ async def test_new_event_log_ignores_leftovers_of_an_expired_log(storage: RedisS
         assert (found.first, found.lines) == (2, [b"b", b"c"])
 
 
-async def test_no_redis_keys_remain_of_a_dropped_event_stream(storage: RedisStorage, redis_server: RedisServer):
+async def test_deleted_event_stream_leaves_no_redis_keys(storage: RedisStorage, redis_server: RedisServer):
     """Whether somebody asks for it, or another stream is finished."""
 
     async def finish(one: Replica, stream: str, keep: int) -> None:
@@ -178,7 +180,7 @@ async def test_no_redis_keys_remain_of_a_dropped_event_stream(storage: RedisStor
 
 
 @pytest.mark.parametrize("is_asked_for", [True, False], ids=["when asked for", "when others are finished"])
-async def test_event_stream_with_many_events_is_deleted_in_steps(
+async def test_event_stream_with_many_events_is_deleted_in_several_redis_calls(
     storage: RedisStorage, redis_server: RedisServer, is_asked_for: bool
 ):
     """So that no step holds up the others. The stream is gone with the first step, and all of it in the end."""
@@ -221,7 +223,7 @@ async def finish_many(one: Replica, count: int) -> None:
     await trio.sleep(2.1)
 
 
-async def test_tens_of_thousands_of_events_are_read_in_one_call(storage: RedisStorage):
+async def test_event_log_reads_tens_of_thousands_of_events_in_one_call(storage: RedisStorage):
     """Lua has less room for arguments."""
     async with storage.join("tested") as one:
         await one.events.open("session", "stream", holder="me", request_id=b"", retention_ms=HOUR)
@@ -273,7 +275,7 @@ async def test_redis_cluster_supports_all_shared_storage_operations(tmp_path: Pa
 # What it costs
 
 
-async def test_each_shared_store_call_is_one_round_trip(storage: RedisStorage, redis_server: RedisServer):
+async def test_each_shared_storage_call_takes_one_redis_round_trip(storage: RedisStorage, redis_server: RedisServer):
     """A long letter takes two, and one to fetch."""
     async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)  # Redis knows the scripts
@@ -306,7 +308,7 @@ def commands(server: RedisServer) -> int:
     return sum(int(each.split(",")[0].removeprefix("calls=")) for each in statistics.values())
 
 
-async def test_opening_a_session_takes_few_commands_despite_many_expired_sessions(
+async def test_opening_a_session_takes_few_redis_commands_even_with_many_expired_sessions(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """What has ended goes a part at a time."""
@@ -332,7 +334,7 @@ async def test_opening_a_session_takes_few_commands_despite_many_expired_session
         assert set(redis_server.ask("ZRANGE", tag + b":callers", 0, -1)) == {short_name(b"ann"), short_name(b"bob")}
 
 
-async def test_lost_session_index_of_one_caller_does_not_block_other_callers(
+async def test_new_session_can_be_opened_even_if_the_session_index_of_one_caller_is_lost(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """A failover may lose what was written last."""
@@ -367,7 +369,7 @@ async def test_session_stored_by_an_earlier_version_without_caller_is_treated_as
 # The secret
 
 
-async def test_replicas_share_one_secret_per_server_name(storage: RedisStorage):
+async def test_replicas_with_the_same_server_name_share_one_secret(storage: RedisStorage):
     async with storage.join("tested") as one:
         async with storage.join("tested") as two, storage.join("other") as other:
             assert one.secret == two.secret != other.secret
@@ -411,7 +413,9 @@ async def test_shared_secret_is_restored_after_a_redis_flush(
         await until(lambda: redis_server.ask("GET", PREFIX + b":secret") == one.secret)
 
 
-async def test_conflicting_shared_secret_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_replica_logs_once_that_redis_has_a_different_shared_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """Once, however often it is looked at."""
     caplog.set_level(logging.ERROR)
     with RedisServer(tmp_path) as server:
@@ -459,7 +463,9 @@ async def test_replica_start_waits_for_redis_and_logs_the_wait_once(tmp_path: Pa
     assert "geheim" not in caplog.text
 
 
-async def test_slow_replica_start_with_redis_available_logs_no_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_replica_that_starts_slowly_logs_no_outage_if_redis_is_available(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=PATIENCE) as link:
             await _SharedSecret(link, "secret").agree(patience=0.0)
@@ -497,7 +503,7 @@ async def test_replica_starts_without_permission_to_read_the_redis_memory_policy
 # Changes, and hints
 
 
-async def test_change_after_a_redis_failover_with_lost_writes_is_not_missed(
+async def test_replica_misses_no_change_after_a_redis_failover_that_lost_writes(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """As many are noted as were lost, and a reader who has seen those is told."""
@@ -513,7 +519,7 @@ async def test_change_after_a_redis_failover_with_lost_writes_is_not_missed(
         assert (await one.changes.read_since(seen)).changed == ["new"]
 
 
-async def test_oversized_change_notification_is_reported_as_lost_notifications(storage: RedisStorage):
+async def test_replica_reports_lost_notifications_instead_of_an_oversized_change_notification(storage: RedisStorage):
     async with storage.join("tested") as one, one.changes.watch() as hints:
         start = (await one.changes.read_since(None)).cursor
         things = [f"resource:{number:01000}" for number in range(100)]
@@ -522,7 +528,7 @@ async def test_oversized_change_notification_is_reported_as_lost_notifications(s
         assert sorted((await one.changes.read_since(start)).changed) == things
 
 
-async def test_unknown_pubsub_messages_are_ignored_and_malformed_messages_reported_as_lost(
+async def test_replica_ignores_unknown_pubsub_messages_and_reports_malformed_ones_as_lost(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """Those that are of a version to come are ignored; those that make no sense may have meant anything."""
@@ -552,7 +558,7 @@ async def test_rate_limit_bucket_with_a_future_timestamp_is_treated_as_empty(
 # Other versions
 
 
-async def test_replicas_with_different_storage_layouts_share_no_data(
+async def test_replicas_of_versions_with_different_redis_layouts_share_no_data(
     storage: RedisStorage, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     async with storage.join("tested") as old:

@@ -27,7 +27,7 @@ from trio_mcp.testing.stores.task_store_records import HOUR, create, record
 # A Redis that goes away
 
 
-async def test_redis_that_restarted_empty_is_detected_and_notified_to_all_watchers(tmp_path: Path):
+async def test_replica_detects_that_redis_restarted_empty_and_notifies_all_watchers(tmp_path: Path):
     """Sessions are gone, everything may have changed, watchers and mailboxes are told a gap; and all goes on."""
     with RedisServer(tmp_path) as server:
         async with (
@@ -79,7 +79,7 @@ async def test_killed_redis_keeps_shared_data_in_its_append_only_file(tmp_path: 
             assert not await one.replay_guard.add(bytes(32), ttl_ms=HOUR)
 
 
-async def test_frozen_redis_delays_storage_calls_at_most_to_the_time_limit(tmp_path: Path):
+async def test_storage_call_to_a_frozen_redis_fails_at_the_time_limit(tmp_path: Path):
     """What was sent to it is uncertain; the rest is down; and it is used again without a restart."""
     with RedisServer(tmp_path) as server:
         async with RedisStorage(server.url, limit=0.3).join("tested") as one:
@@ -207,7 +207,7 @@ async def attempt_with(proxy: FaultProxy, call: Callable[[], Awaitable[Any]], ki
     return "returned"
 
 
-async def test_session_change_of_uncertain_outcome_is_applied_once_on_retry(redis_server: RedisServer):
+async def test_session_change_is_applied_once_if_it_is_retried_after_an_uncertain_outcome(redis_server: RedisServer):
     """A reading shows whether it has happened, and the same call again makes it or is refused."""
     marks = dict[int, bytes]()
 
@@ -234,7 +234,7 @@ async def test_session_change_of_uncertain_outcome_is_applied_once_on_retry(redi
     await with_faults(redis_server, attempt, check)
 
 
-async def test_event_append_of_uncertain_outcome_is_applied_once_on_retry(redis_server: RedisServer):
+async def test_event_append_is_applied_once_if_it_is_retried_after_an_uncertain_outcome(redis_server: RedisServer):
     """The same call again leaves each line once."""
 
     async def attempt(one: Replica, number: int) -> None:
@@ -255,7 +255,7 @@ async def test_event_append_of_uncertain_outcome_is_applied_once_on_retry(redis_
     await with_faults(redis_server, attempt, check)
 
 
-async def test_change_notification_of_uncertain_outcome_is_delivered_at_least_once(redis_server: RedisServer):
+async def test_change_notification_is_delivered_at_least_once_after_an_uncertain_outcome(redis_server: RedisServer):
     """Noted again, a thing is there once."""
     places = dict[int, str]()
 
@@ -275,7 +275,7 @@ async def test_change_notification_of_uncertain_outcome_is_delivered_at_least_on
     await with_faults(redis_server, attempt, check)
 
 
-async def test_replay_guard_entry_of_uncertain_outcome_is_added_at_most_once(redis_server: RedisServer):
+async def test_replay_guard_entry_is_added_at_most_once_after_an_uncertain_outcome(redis_server: RedisServer):
     """Nobody else uses it afterwards, if it was added, and one may if it was not."""
 
     async def attempt(one: Replica, number: int) -> None:
@@ -351,7 +351,7 @@ async def test_each_replica_message_is_handled_once_despite_repeated_disconnects
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_stored_message_list_is_limited_in_number_bytes_and_time(redis_server: RedisServer) -> None:
+async def test_redis_list_of_replica_messages_is_limited_in_length_bytes_and_age(redis_server: RedisServer) -> None:
     async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         for number in range(1100):
             await one.courier.send("nobody", b"%04d" % number + bytes(4000))
@@ -368,7 +368,9 @@ async def test_stored_message_list_is_limited_in_number_bytes_and_time(redis_ser
         assert redis_server.ask("ZCARD", listed) == 1
 
 
-async def test_heartbeats_and_lease_renewals_bypass_a_blocked_connection(redis_server: RedisServer) -> None:
+async def test_heartbeats_and_lease_renewals_are_sent_although_another_redis_connection_is_blocked(
+    redis_server: RedisServer,
+) -> None:
     """All other commands wait there."""
     async with (
         open_proxy(redis_server.port) as proxy,
@@ -390,7 +392,7 @@ async def use_seen(replica: Replica) -> None:
     await replica.replay_guard.add(new_mark() * 4, ttl_ms=HOUR)
 
 
-async def test_redis_outage_is_logged_once_for_both_connections(
+async def test_redis_outage_is_logged_once_although_it_affects_two_connections(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with RedisServer(tmp_path) as server:
@@ -407,7 +409,9 @@ async def test_redis_outage_is_logged_once_for_both_connections(
 
 
 @pytest.mark.parametrize("length", [4096, 4097, 2**18, 2**18 + 1, 2**19, 3 * 2**18 + 5])
-async def test_message_split_into_chunks_is_read_completely_and_deleted(redis_server: RedisServer, length: int) -> None:
+async def test_replica_message_split_into_chunks_is_read_completely_and_deleted(
+    redis_server: RedisServer, length: int
+) -> None:
     async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
         letter = random.Random(length).randbytes(length)
         for number in (1, 1, None):
@@ -416,7 +420,7 @@ async def test_message_split_into_chunks_is_read_completely_and_deleted(redis_se
         assert redis_server.ask("KEYS", "*:m:*") == []
 
 
-async def test_large_messages_are_received_in_order(redis_server: RedisServer) -> None:
+async def test_large_replica_messages_are_received_in_order(redis_server: RedisServer) -> None:
     async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
         letters = [bytes([n]) * (100_000 if n % 3 else 10) for n in range(20)]
         for number, letter in enumerate(letters):

@@ -38,7 +38,9 @@ def kill_subscriptions(server: RedisServer) -> None:
     assert server.ask("CLIENT", "KILL", "TYPE", "pubsub") >= 1
 
 
-async def test_redis_subscription_yields_messages_in_order_after_it_was_entered(redis_server: RedisServer) -> None:
+async def test_redis_subscription_yields_in_order_all_messages_published_after_it_was_entered(
+    redis_server: RedisServer,
+) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         async with link.subscribe(["a", "b"]) as messages:
             for number in range(5):
@@ -125,7 +127,7 @@ async def test_redis_subscription_lost_after_a_long_time_is_restored_without_del
                 assert await next_of(messages) is HINTS_LOST
 
 
-async def test_only_failed_connection_attempts_increase_the_resubscription_delay(
+async def test_resubscription_delay_increases_only_after_failed_connection_attempts(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the number of losses before: a reader is deaf for as long as it takes to subscribe again."""
@@ -180,7 +182,7 @@ async def test_subscriber_entered_during_a_redis_outage_is_notified_of_lost_mess
             assert await next_of(messages) == ChannelMessage("a", b"1")
 
 
-async def test_killed_redis_is_resubscribed_after_its_restart(tmp_path: Path) -> None:
+async def test_client_resubscribes_to_a_killed_redis_after_its_restart(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=LONG) as link, link.subscribe(["a"]) as messages:
             server.restart()
@@ -206,7 +208,7 @@ async def test_slow_subscriber_is_notified_of_lost_messages_beyond_the_buffer_li
             assert link.gaps == 1
 
 
-async def test_silently_dropped_redis_subscription_is_detected(
+async def test_client_detects_a_redis_subscription_that_was_dropped_silently(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "_LIVENESS_INTERVAL", 0.1)
@@ -223,7 +225,7 @@ async def test_silently_dropped_redis_subscription_is_detected(
         assert proxy.connections == 3
 
 
-async def test_frozen_redis_delivers_messages_or_reports_lost_messages(tmp_path: Path) -> None:
+async def test_subscriber_of_a_frozen_redis_gets_its_messages_or_a_report_of_lost_messages(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=0.5) as link:
             await up(link)
@@ -255,7 +257,7 @@ async def test_redis_subscription_without_permission_is_logged_and_retried(
     assert "sesame" not in caplog.text
 
 
-async def test_redis_subscription_survives_a_new_command_connection(redis_server: RedisServer) -> None:
+async def test_redis_subscription_continues_when_the_command_connection_is_replaced(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["a"]) as messages:
@@ -265,7 +267,7 @@ async def test_redis_subscription_survives_a_new_command_connection(redis_server
             assert link.gaps == 0
 
 
-async def test_redis_channel_subscribed_again_at_once_receives_messages(redis_server: RedisServer) -> None:
+async def test_redis_channel_that_is_subscribed_again_immediately_receives_messages(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["other"]):
@@ -275,7 +277,9 @@ async def test_redis_channel_subscribed_again_at_once_receives_messages(redis_se
                     assert await next_of(messages) == ChannelMessage("a", str(number).encode())
 
 
-async def test_confirmation_of_a_cancelled_subscription_does_not_confirm_the_next(redis_server: RedisServer) -> None:
+async def test_late_confirmation_of_a_cancelled_redis_subscription_does_not_confirm_the_next_one(
+    redis_server: RedisServer,
+) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["other"]), trio.open_nursery() as nursery:
@@ -299,7 +303,7 @@ async def test_confirmation_of_a_cancelled_subscription_does_not_confirm_the_nex
             await until(entered.is_set)
 
 
-async def test_cancelled_redis_subscription_leaves_nothing_behind(redis_server: RedisServer) -> None:
+async def test_cancelled_redis_subscription_leaves_no_channel_subscribed(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["other"]) as messages:
@@ -316,7 +320,9 @@ async def test_cancelled_redis_subscription_leaves_nothing_behind(redis_server: 
 @pytest.mark.parametrize(
     "stranger", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"%1\r\n:1\r\n:2\r\n", b">1\r\n+x\r\n", b"\xff\xfe\r\n"]
 )
-async def test_unexpected_redis_reply_only_reconnects(redis_server: RedisServer, stranger: bytes) -> None:
+async def test_client_reconnects_and_continues_after_an_unexpected_redis_reply(
+    redis_server: RedisServer, stranger: bytes
+) -> None:
     async with (
         open_proxy(redis_server.port) as proxy,
         open_link(proxy.url, limit=LONG) as link,

@@ -13,7 +13,7 @@ from trio_mcp.stores.task_store import TaskRecord
 from trio_mcp.testing.stores.task_store_records import HOUR, change, claim, create, next_of, read_record, record
 
 
-async def test_task_creation_of_uncertain_outcome_is_undone(redis_server: RedisServer):
+async def test_task_creation_with_an_uncertain_outcome_is_undone(redis_server: RedisServer):
     """Whether it has happened or not: the record goes, and the same creation is refused where it comes late."""
 
     async def attempt(one: Replica, number: int) -> None:
@@ -35,7 +35,7 @@ async def test_task_creation_of_uncertain_outcome_is_undone(redis_server: RedisS
     assert all(name.startswith(b"{%b:t}:v:" % PREFIX) for name in left)
 
 
-async def test_task_change_of_uncertain_outcome_is_applied_once_on_retry(redis_server: RedisServer):
+async def test_task_change_is_applied_once_if_it_is_retried_after_an_uncertain_outcome(redis_server: RedisServer):
     """A reading shows whether it has happened, and the same call again makes it or is refused."""
     before = dict[int, TaskRecord]()
     after = dict[int, TaskRecord]()
@@ -60,7 +60,7 @@ async def test_task_change_of_uncertain_outcome_is_applied_once_on_retry(redis_s
     await with_faults(redis_server, attempt, check)
 
 
-async def test_task_claim_of_uncertain_outcome_leaves_tasks_usable(redis_server: RedisServer):
+async def test_tasks_can_still_be_claimed_after_a_claim_with_an_uncertain_outcome(redis_server: RedisServer):
     """Others get what was not claimed, and nobody has what was."""
 
     async def attempt(one: Replica, number: int) -> None:
@@ -80,7 +80,7 @@ async def test_task_claim_of_uncertain_outcome_leaves_tasks_usable(redis_server:
     await with_faults(redis_server, attempt, check)
 
 
-async def test_lease_renewal_of_uncertain_outcome_can_be_repeated(redis_server: RedisServer):
+async def test_lease_renewal_can_be_repeated_after_an_uncertain_outcome(redis_server: RedisServer):
     """Each time, all leases are longer, or none is."""
     held = {"one": "me", "two": "me"}
 

@@ -117,7 +117,7 @@ def fail_over(server: RedisServer, to: dict[bytes, bytes]) -> None:
 # What is left in Redis
 
 
-async def test_no_redis_keys_remain_of_deleted_task_records(store: RedisTaskStore, redis_server: RedisServer):
+async def test_deleted_task_records_leave_no_redis_keys(store: RedisTaskStore, redis_server: RedisServer):
     await create(store, record("free"), ttl_ms=1, retention_ms=0)
     await create(store, record("held", holder="me"), ttl_ms=1, retention_ms=0)
     await create(store, record("external", is_external=True, scope="bob"), ttl_ms=1, retention_ms=0)
@@ -147,7 +147,7 @@ async def test_redis_keys_of_a_task_expire_an_hour_after_its_ttl(store: RedisTas
     assert len(others) == 3
 
 
-async def test_changing_the_ttl_of_a_task_moves_the_expiry_of_its_redis_keys(
+async def test_changed_ttl_of_a_task_changes_the_expiry_of_its_redis_keys(
     store: RedisTaskStore, redis_server: RedisServer
 ):
     one = await create(store, record("one"), ttl_ms=0, retention_ms=0)
@@ -189,7 +189,7 @@ async def test_redis_memory_of_a_task_record_is_limited(redis_server: RedisServe
     assert used / 200 < one[0].size + 1600
 
 
-async def test_task_records_evicted_by_redis_are_skipped(store: RedisTaskStore, redis_server: RedisServer):
+async def test_task_store_skips_records_that_redis_evicted(store: RedisTaskStore, redis_server: RedisServer):
     """They count in no bound of a caller, either, and what names them is taken out."""
     for name in ("dropped", "here"):
         await create(store, record(name), ttl_ms=1, retention_ms=0)
@@ -215,7 +215,7 @@ async def test_task_stores_with_other_prefixes_share_no_tasks(store: RedisTaskSt
         await create(other, record("one"), limit=1, scope_limit=1)
 
 
-async def test_tasks_of_a_server_are_on_one_node_of_a_redis_cluster(tmp_path: Path):
+async def test_all_tasks_of_a_server_are_stored_on_one_node_of_a_redis_cluster(tmp_path: Path):
     """Scripts find keys that no caller has named: they have to be where the script runs."""
     with cluster_of(tmp_path, 3) as nodes:
         await until_whole(nodes)
@@ -243,7 +243,7 @@ async def test_tasks_of_a_server_are_on_one_node_of_a_redis_cluster(tmp_path: Pa
 # Losses
 
 
-async def test_replica_whose_task_claim_was_lost_in_a_failover_cannot_write(
+async def test_replica_cannot_write_to_a_task_if_its_claim_was_lost_in_a_failover(
     store: RedisTaskStore, redis_server: RedisServer
 ):
     """A failover has lost the claim of ``old``, and ``new`` has claimed since: epoch and version are equal."""
@@ -279,7 +279,9 @@ async def test_task_write_based_on_data_lost_in_a_failover_is_rejected(
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_task_creation_without_a_reply_can_be_undone_before_or_after_it_runs(tmp_path: Path, is_first: bool):
+async def test_task_creation_that_got_no_reply_can_be_undone_before_or_after_redis_runs_it(
+    tmp_path: Path, is_first: bool
+):
     """Redis is frozen, and carries out what waits there in any order: what was created is deleted, and what comes after
     the deletion is refused."""
     with RedisServer(tmp_path) as server:
@@ -388,12 +390,12 @@ async def test_encrypted_task_record_contains_no_plain_text_in_redis(redis_url: 
 
 
 @pytest.mark.parametrize("position", [(10**5000, ""), (2**53, "x"), (2**62, "\ud800")])
-async def test_task_page_after_an_unknown_position_is_empty(store: RedisTaskStore, position: tuple[int, str]):
+async def test_task_list_page_after_an_unknown_position_is_empty(store: RedisTaskStore, position: tuple[int, str]):
     await create(store, record("one"))
     assert await store.page("ann", position, 9) == []
 
 
-async def test_task_page_after_a_position_before_all_records_is_the_first_page(store: RedisTaskStore):
+async def test_task_list_page_after_a_position_before_all_records_is_the_first_page(store: RedisTaskStore):
     one = await create(store, record("one"))
     assert await store.page("ann", (-(10**5000), "x"), 9) == [one]
 
@@ -448,7 +450,7 @@ def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_scripts")
-async def test_task_store_call_of_several_scripts_works_like_one_script(store: RedisTaskStore):
+async def test_task_store_call_that_runs_several_redis_scripts_has_the_effect_of_one_script(store: RedisTaskStore):
     names = [f"task {number}" for number in range(7)]
     for name in names:
         one = await create(store, record(name))
@@ -467,7 +469,9 @@ async def test_task_store_call_of_several_scripts_works_like_one_script(store: R
 
 @pytest.mark.usefixtures("small_scripts")
 @pytest.mark.parametrize("how", ["claim", "renew", "expire"])
-async def test_cancelled_task_store_call_of_several_scripts_is_all_or_nothing(store: RedisTaskStore, how: str):
+async def test_cancelled_task_store_call_that_runs_several_redis_scripts_takes_effect_fully_or_not_at_all(
+    store: RedisTaskStore, how: str
+):
     step = 1
     for at in interruptions():
         names = [f"{step} {number}" for number in range(5)]
@@ -511,7 +515,7 @@ class BreakingLink:
 
 
 @pytest.mark.usefixtures("small_scripts")
-async def test_failure_between_the_scripts_of_a_task_store_call_raises_uncertain(redis_url: str):
+async def test_task_store_call_raises_uncertain_if_redis_fails_between_its_scripts(redis_url: str):
     """A part has happened, whatever the second script says; where the first one fails, nothing has."""
     async with open_store(redis_url) as store, open_reached(redis_url) as link:
         for number in range(5):
@@ -528,7 +532,7 @@ async def test_failure_between_the_scripts_of_a_task_store_call_raises_uncertain
 # Round trips and hints
 
 
-async def test_each_task_store_call_is_one_round_trip(redis_url: str):
+async def test_each_task_store_call_takes_one_redis_round_trip(redis_url: str):
     """A claim without anything to claim, and a renewal of hundreds, too."""
     async with open_reached(redis_url) as link:
         store = RedisTaskStore(link, PREFIX, BUS, HintQueues())
@@ -554,7 +558,7 @@ async def test_each_task_store_call_is_one_round_trip(redis_url: str):
     assert used == [1] * 8
 
 
-async def test_task_watch_without_a_subscription_reports_lost_notifications_first(redis_url: str):
+async def test_task_watcher_gets_a_report_of_lost_notifications_first_if_redis_is_not_subscribed(redis_url: str):
     async with open_store(redis_url, hears=False) as store, store.watch() as hints:
         assert await anext(hints) is HINTS_LOST
 

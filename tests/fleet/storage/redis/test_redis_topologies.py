@@ -125,7 +125,7 @@ def test_redis_command_is_routed_to_the_node_of_its_first_key(command: Sequence[
     assert key_of(command) == key
 
 
-def test_redis_tls_certificates_are_verified_unless_the_url_disables_verification() -> None:
+def test_redis_tls_certificates_are_verified_if_the_url_does_not_disable_verification() -> None:
     checked = parse_url("rediss://host").ssl_context
     assert checked is not None
     assert checked.check_hostname
@@ -154,7 +154,7 @@ async def test_redis_over_a_unix_socket_uses_the_database_of_the_url(tmp_path: P
         assert server.info("keyspace") == {"db2": "keys=1,expires=0,avg_ttl=0"}
 
 
-async def test_redis_user_with_minimal_permissions_suffices(tmp_path: Path) -> None:
+async def test_redis_storage_works_with_a_redis_user_that_has_minimal_permissions(tmp_path: Path) -> None:
     """What the link itself needs: PING, and its channel. coredis needs HELLO alone."""
     rights = "user ann on >p@ss ~tmp:* resetchannels &tmp:* -@all +hello +ping +publish +subscribe +unsubscribe"
     with RedisServer(tmp_path, ADMIN, f"{rights} +evalsha +eval +incr") as server:
@@ -244,7 +244,9 @@ async def test_redis_link_follows_a_sentinel_failover(tmp_path: Path, how: str) 
             assert heard == ChannelMessage("a", b"1")
 
 
-async def test_unknown_sentinel_service_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_redis_storage_reports_an_unknown_sentinel_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with sentinel_of(tmp_path) as (_, _, sentinel):
         async with open_link(f"redis+sentinel://127.0.0.1:{sentinel.port}/other", limit=1) as link:
             await until(lambda: "No primary found for 'other'" in caplog.text)
@@ -282,7 +284,7 @@ async def until_whole(nodes: list[RedisServer]) -> None:
     await until(is_whole)
 
 
-async def test_cluster_scripts_run_on_the_node_of_their_keys_and_follow_a_resharding(tmp_path: Path) -> None:
+async def test_redis_cluster_runs_scripts_on_the_node_of_their_keys_even_after_resharding(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 3) as nodes:
         await until_whole(nodes)
         url = f"redis+cluster://127.0.0.1:{nodes[0].port},127.0.0.1:{nodes[1].port}"
@@ -329,7 +331,7 @@ def _is_moved(node: RedisServer, slot: int) -> bool:
     return not any(first <= slot <= last and primary[1] == node.port for first, last, primary, *_ in ranges)
 
 
-async def test_frozen_redis_cluster_node_and_its_recovery_are_detected(tmp_path: Path) -> None:
+async def test_client_detects_a_frozen_redis_cluster_node_and_its_recovery(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 3) as nodes:
         await until_whole(nodes)
         async with open_link(f"redis+cluster://127.0.0.1:{nodes[0].port}", limit=0.5) as link:
