@@ -250,8 +250,8 @@ async def messages_of(server: RedisServer, use: Any) -> list[tuple[bytes, bytes]
 
 
 async def test_sec_replica_does_not_crash_after_malicious_messages_on_any_redis_channel(
-    redis_server: RedisServer,
-) -> None:  # noqa: F811
+    redis_server: RedisServer,  # noqa: F811
+) -> None:
     async with scene(RedisStorage(redis_server.url, limit=PATIENCE)) as found:
         with trio.fail_after(PATIENCE):
             sent = await messages_of(redis_server, found.use_anew)
