@@ -20,7 +20,7 @@ async def stream() -> AsyncGenerator[trio.SocketStream]:
     await trio.aclose_forcefully(stream)
 
 
-async def test_drop_tracebacks_keeps_the_os_error_but_removes_its_traceback(stream: trio.SocketStream) -> None:
+async def test_drop_tracebacks_keeps_an_os_error_but_removes_its_traceback(stream: trio.SocketStream) -> None:
     with pytest.raises(trio.BrokenResourceError) as caught:
         await stream.send_all(b"x")
     cause = caught.value.__cause__
@@ -56,7 +56,7 @@ async def test_until_broken_keeps_the_traceback_of_an_outer_exception(stream: tr
     assert kept[0].__traceback__ is not None
 
 
-async def test_until_broken_block_ends_when_the_stream_breaks(stream: trio.SocketStream) -> None:
+async def test_until_broken_with_block_ends_when_the_stream_breaks(stream: trio.SocketStream) -> None:
     done: list[int] = []
     with until_broken():
         done.append(1)

@@ -106,7 +106,9 @@ async def test_calls_progress_and_elicitation_work_over_a_custom_transport(era: 
 
 
 @ERAS
-async def test_cancel_works_over_a_custom_transport(era: Any, autojump_clock: trio.abc.Clock) -> None:
+async def test_cancelled_call_over_a_custom_transport_cancels_its_handler(
+    era: Any, autojump_clock: trio.abc.Clock
+) -> None:
     server, seen = shop()
     async with opened(server, era=era) as (client, _, _):
         with trio.move_on_after(1):
@@ -117,7 +119,7 @@ async def test_cancel_works_over_a_custom_transport(era: Any, autojump_clock: tr
 
 
 @ERAS
-async def test_lost_custom_transport_fails_client_calls_and_cancels_handlers(era: Any) -> None:
+async def test_custom_transport_that_is_lost_fails_client_calls_and_cancels_handlers(era: Any) -> None:
     server, seen = shop()
     async with opened(server, era=era) as (client, _, theirs):
         async with trio.open_nursery() as nursery:
@@ -167,7 +169,7 @@ async def test_messages_over_a_custom_transport_are_recorded(tmp_path: Path) -> 
     assert "count" in (tmp_path / "messages").read_text()
 
 
-async def test_object_that_is_not_a_transport_raises_type_error() -> None:
+async def test_object_passed_instead_of_a_transport_raises_type_error() -> None:
     with pytest.raises(
         TypeError, match=r"a transport must be an instance of a subclass of trio_mcp.Transport, not <object"
     ):

@@ -78,7 +78,9 @@ async def test_descriptor_stream_passes_bytes_in_both_directions_and_keeps_descr
 
 
 @pytest.mark.parametrize("non_blocking", [False, True])
-async def test_waiting_for_input_does_not_block_other_tasks(both: Both, non_blocking: bool) -> None:
+async def test_task_that_waits_for_input_on_a_descriptor_does_not_block_other_tasks(
+    both: Both, non_blocking: bool
+) -> None:
     os.set_blocking(both.read_fd, not non_blocking)
     stream = DescriptorStream(both.read_fd, both.write_fd)
     received: list[bytes] = []
@@ -108,7 +110,7 @@ async def test_cancelled_receive_on_a_descriptor_loses_no_bytes(both: Both) -> N
     stream.close()
 
 
-async def test_large_message_to_a_slow_reader_arrives_completely(both: Both) -> None:
+async def test_descriptor_stream_delivers_a_large_message_completely_to_a_slow_reader(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     message, received = bytes(range(32, 127)) * 3000, bytearray()
     with trio.fail_after(PATIENCE):
@@ -156,7 +158,7 @@ async def test_send_nowait_to_a_closed_peer_returns_0_without_raising(kind: str)
     both.close()
 
 
-async def test_closed_peer_is_end_of_file(both: Both) -> None:
+async def test_descriptor_stream_reads_end_of_file_if_the_peer_closed(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     os.write(both.peer_write, b"last")
     assert await stream.receive_some() == b"last"
@@ -177,7 +179,7 @@ async def test_sending_to_a_closed_pipe_or_socket_raises_broken_resource_error(k
     both.close()
 
 
-async def test_regular_file_is_read_to_its_end_and_written(tmp_path: Path) -> None:
+async def test_descriptor_stream_reads_a_regular_file_to_its_end_and_writes_to_it(tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"x" * 200_000)
     with source.open("rb") as reading, target.open("wb") as writing:
@@ -191,7 +193,7 @@ async def test_regular_file_is_read_to_its_end_and_written(tmp_path: Path) -> No
     assert target.read_bytes() == b"x" * 200_000 + b"at once"
 
 
-async def test_dev_null_reads_as_empty_and_accepts_all_writes() -> None:
+async def test_descriptor_stream_on_dev_null_reads_as_empty_and_accepts_all_writes() -> None:
     with open(os.devnull, "r+b", buffering=0) as null:  # noqa: ASYNC230 - it never blocks
         stream = DescriptorStream(null.fileno(), null.fileno())
         assert await stream.receive_some() == b""
@@ -199,7 +201,7 @@ async def test_dev_null_reads_as_empty_and_accepts_all_writes() -> None:
         stream.close()
 
 
-async def test_reading_a_regular_file_yields_to_other_tasks(tmp_path: Path) -> None:
+async def test_descriptor_stream_yields_to_other_tasks_while_it_reads_a_regular_file(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.write_bytes(b"x" * 100)
     ran: list[str] = []
@@ -228,7 +230,7 @@ async def test_closed_descriptor_raises_os_error_and_leaves_no_open_descriptor(m
     both.close()
 
 
-async def test_closing_a_descriptor_stream_is_idempotent_and_keeps_the_originals_open(both: Both) -> None:
+async def test_descriptor_stream_can_be_closed_twice_and_keeps_the_original_descriptors_open(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     stream.close()
     await stream.aclose()
@@ -254,7 +256,7 @@ async def test_closing_a_descriptor_stream_wakes_a_waiting_receiver(both: Both) 
 
 
 @pytest.mark.parametrize("kind", ["pipe", "pty"])
-async def test_without_proc_terminals_are_reopened_by_name_and_pipes_are_polled(
+async def test_terminal_is_reopened_by_name_and_pipe_is_polled_if_proc_is_not_mounted(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_open = os.open

@@ -30,7 +30,7 @@ REQUEST = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
         ([b"[" + ANSWER[:-1] + b"]\n"], [b"[" + ANSWER[:-1] + b"]"]),
     ],
 )
-async def test_text_printed_before_the_first_response_is_put_on_its_own_line(
+async def test_text_that_a_server_prints_before_its_first_response_is_put_on_its_own_line(
     chunks: list[bytes], lines: list[bytes]
 ) -> None:
     send, receive = memory_stream_one_way_pair()
@@ -54,7 +54,7 @@ for line in sys.stdin:
 """
 
 
-async def test_server_that_prints_a_banner_before_its_first_response_connects() -> None:
+async def test_client_connects_to_a_server_that_prints_a_banner_before_its_first_response() -> None:
     with trio.fail_after(PATIENCE):
         async with Command([sys.executable, "-c", BANNER]).open(era="legacy") as client:
             assert client.server_info is not None

@@ -36,7 +36,7 @@ from trio_mcp.transports.host_checks import HostChecks, host_checks_for, is_loop
         ("http://my_app:3000", "http://my_app:3000", True),
     ],
 )
-def test_allowed_origins_match_as_documented(allowed: str, origin: str, let_in: bool) -> None:
+def test_allowed_origins_match_origin_headers_as_documented(allowed: str, origin: str, let_in: bool) -> None:
     checks = host_checks_for("127.0.0.1", [allowed], None)
     assert checks.allows_origin(origin) == let_in
 
@@ -74,7 +74,7 @@ def test_allowed_origins_match_as_documented(allowed: str, origin: str, let_in: 
         ("mcp.example.", "mcp.example.", True),
     ],
 )
-def test_allowed_hosts_match_as_documented(allowed: str, host: str, let_in: bool) -> None:
+def test_allowed_hosts_match_host_headers_as_documented(allowed: str, host: str, let_in: bool) -> None:
     assert host_checks_for("127.0.0.1", None, [allowed]).allows_host(host) == let_in
 
 
@@ -133,7 +133,7 @@ def test_asterisk_allows_any_host_or_origin() -> None:
         (8000, "list of strings"),
     ],
 )
-def test_allowed_host_that_matches_no_client_raises_with_a_suggestion(entry: Any, reason: str) -> None:
+def test_allowed_host_that_can_match_no_client_raises_and_suggests_a_correction(entry: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=f"allowed_hosts= has .*matches no client.*{reason}"):
         host_checks_for("127.0.0.1", None, ["localhost", entry])
 
@@ -161,7 +161,7 @@ def test_allowed_host_that_matches_no_client_raises_with_a_suggestion(entry: Any
         (None, "list of strings"),
     ],
 )
-def test_allowed_origin_that_matches_no_page_raises_with_a_suggestion(entry: Any, reason: str) -> None:
+def test_allowed_origin_that_can_match_no_page_raises_and_suggests_a_correction(entry: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=f"allowed_origins= has .*matches no client.*{reason}"):
         host_checks_for("127.0.0.1", [entry], None)
 
@@ -171,7 +171,7 @@ def test_empty_allowed_hosts_raise_value_error() -> None:
         host_checks_for("127.0.0.1", None, [])
 
 
-def test_host_checks_built_from_the_values_of_other_host_checks_are_equal() -> None:
+def test_host_checks_rebuilt_from_their_own_values_are_equal() -> None:
     checks = host_checks_for("127.0.0.1", ["https://App.example:443", "null"], ["MCP.example:*", "other:8000"])
     assert host_checks_for(None, checks.allowed_origins, checks.allowed_hosts) == checks
 

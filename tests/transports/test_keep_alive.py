@@ -43,19 +43,19 @@ async def connected() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStrea
         yield ours, theirs
 
 
-async def test_infinite_interval_disables_tcp_keep_alive() -> None:
+async def test_infinite_keep_alive_interval_disables_tcp_keep_alive() -> None:
     async with connected() as (stream, _):
         keep_alive(stream, math.inf, 20)
         assert not stream.getsockopt(*LOOKS)
 
 
-async def test_tcp_keep_alive_is_enabled_below_tls() -> None:
+async def test_tcp_keep_alive_is_enabled_on_the_socket_of_a_tls_stream() -> None:
     async with connected() as (stream, _):
         keep_alive(trio.SSLStream(stream, ssl.create_default_context(), server_hostname="a"), 20, 20)
         assert stream.getsockopt(*LOOKS)
 
 
-async def test_keep_alive_on_a_reset_connection_does_not_raise() -> None:
+async def test_enabling_tcp_keep_alive_on_a_reset_connection_does_not_raise() -> None:
     async with connected() as (stream, theirs):
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         await theirs.aclose()
@@ -64,7 +64,7 @@ async def test_keep_alive_on_a_reset_connection_does_not_raise() -> None:
             await stream.receive_some()
 
 
-async def test_keep_alive_ignores_streams_that_are_not_tcp(tmp_path: Path) -> None:
+async def test_enabling_tcp_keep_alive_ignores_streams_that_are_not_tcp(tmp_path: Path) -> None:
     keep_alive(memory_stream_pair()[0], 20, 20)
     ours, theirs = socket.socketpair()
     with theirs:
@@ -113,7 +113,7 @@ async def test_client_and_server_sockets_enable_tcp_keep_alive(
 
 
 @needs_filters
-async def test_calls_of_a_client_whose_machine_vanished_are_cancelled() -> None:
+async def test_handlers_are_cancelled_if_the_machine_of_their_client_vanishes() -> None:
     # The system counts in whole seconds: this takes about two.
     limits = Limits(ping_interval=1, ping_timeout=1, stream_interval=1)
     silent, lines = watched_server(limits), watched_server(limits)

@@ -74,7 +74,7 @@ async def test_carriage_return_before_the_newline_is_kept_as_json_whitespace() -
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 10, 11, 12, 1000])
-async def test_line_beyond_the_limit_is_skipped_and_reported_once(chunk: int) -> None:
+async def test_line_longer_than_the_limit_is_skipped_and_reported_once(chunk: int) -> None:
     data = b"a" * 10 + b"\n" + b"b" * 11 + b"\n" + b"c" * 500 + b"\nd\n" + b"e" * 20
     chunks = [data[at : at + chunk] for at in range(0, len(data), chunk)]
     told = ["skipped: b'b'", "skipped: b'c'", "skipped: b'e'"]
@@ -83,7 +83,7 @@ async def test_line_beyond_the_limit_is_skipped_and_reported_once(chunk: int) ->
 
 @pytest.mark.parametrize("size", [1, 7, 65536, 1_000_000])
 @pytest.mark.parametrize("end", [b"\n", b""])
-async def test_error_for_a_skipped_line_contains_at_most_its_head_and_tail(size: int, end: bytes) -> None:
+async def test_error_for_a_skipped_line_contains_at_most_its_start_and_end(size: int, end: bytes) -> None:
     text = b'{"id":1,' + b"x" * 300_000 + b',"jsonrpc":"2.0"}'
     channel = LineTransport(Chunks([(text + end)[at : at + size] for at in range(0, len(text + end), size)]), 100_000)
     with pytest.raises(UnreadableFrame) as caught:
@@ -101,7 +101,9 @@ async def test_error_for_a_skipped_line_contains_at_most_its_head_and_tail(size:
     st.data(),
 )
 @example([b"\xef\xbb\xbf", b"bcdefgh", b"\n"], None)
-def test_lines_are_split_equally_at_any_chunk_boundary(parts: list[bytes], data: st.DataObject | None) -> None:
+def test_line_transport_splits_lines_in_the_same_way_at_any_chunk_boundary(
+    parts: list[bytes], data: st.DataObject | None
+) -> None:
     text = b"".join(parts)
     if data is None:
         cuts = list(range(len(text)))
@@ -129,7 +131,7 @@ async def test_cancelled_receive_on_a_line_transport_loses_no_bytes() -> None:
     assert await channel.receive() == b"half"
 
 
-async def test_line_transport_exposes_the_further_lines_of_a_read_as_buffered() -> None:
+async def test_line_transport_buffers_further_lines_received_in_the_same_read() -> None:
     channel = LineTransport(Chunks([b"{1}\n", b"{2}\n{3", b"}\n{4}\n{5}\n{", b"6}\n"]), 1000)
     received = list[tuple[bytes, list[bytes]]]()
     for _ in range(3):
@@ -143,7 +145,9 @@ async def test_line_transport_exposes_the_further_lines_of_a_read_as_buffered() 
 
 @pytest.mark.parametrize("odd", [b"", b" ", b"\r", b"z", b"|", b"}", b"{" + b"x" * 20])
 @pytest.mark.parametrize("place", range(3))
-async def test_line_transport_does_not_buffer_lines_next_to_an_invalid_line(odd: bytes, place: int) -> None:
+async def test_line_transport_does_not_buffer_lines_received_together_with_an_invalid_line(
+    odd: bytes, place: int
+) -> None:
     lines = [b"{1}", b"{2}", b"{3}"]
     lines.insert(place, odd)
     channel = LineTransport(Chunks([b"{0}\n", *[each + b"\n" for each in (b"\n".join(lines), b"{4}")]]), 20)
@@ -200,7 +204,9 @@ def direct(request: pytest.FixtureRequest) -> Iterator[tuple[ByteStream, int, in
             os.close(fd)
 
 
-async def test_send_nowait_sends_a_line_without_a_checkpoint(direct: tuple[ByteStream, int, int]) -> None:
+async def test_send_nowait_of_a_line_transport_sends_a_line_without_a_checkpoint(
+    direct: tuple[ByteStream, int, int],
+) -> None:
     stream, _, read_fd = direct
     channel = LineTransport(stream, 1000)
     with trio.testing.assert_no_checkpoints():
@@ -209,7 +215,9 @@ async def test_send_nowait_sends_a_line_without_a_checkpoint(direct: tuple[ByteS
     await channel.aclose()
 
 
-async def test_send_nowait_sends_the_beginning_of_a_line_that_is_too_large(direct: tuple[ByteStream, int, int]) -> None:
+async def test_send_nowait_sends_the_first_part_of_a_line_that_does_not_fit(
+    direct: tuple[ByteStream, int, int],
+) -> None:
     stream, _, read_fd = direct
     channel, line = LineTransport(stream, 1000), bytes(range(32, 127)) * 20_000 + b"\n"
     sent = channel.send_nowait(line)
@@ -292,7 +300,7 @@ async def test_broken_stream_raises_connection_lost_in_send_and_receive() -> Non
         await channel.receive()
 
 
-async def test_line_transport_keeps_raising_end_of_channel() -> None:
+async def test_line_transport_raises_end_of_channel_at_every_receive_after_the_end() -> None:
     channel = LineTransport(Chunks([b"a\n"]), 1000)
     assert await channel.receive() == b"a"
     for _ in range(2):

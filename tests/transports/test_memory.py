@@ -15,7 +15,7 @@ async def test_memory_transport_delivers_messages_in_order_without_newlines() ->
     assert [await theirs.receive() for _ in range(3)] == [b"a", b"b", b"c"]
 
 
-async def test_directions_of_a_memory_transport_are_independent() -> None:
+async def test_memory_transport_carries_messages_independently_in_both_directions() -> None:
     ours, theirs = memory_transport_pair()
     await ours.send(b"there\n")
     await theirs.send(b"back\n")
@@ -41,7 +41,7 @@ async def test_sender_waits_while_the_memory_transport_is_full(autojump_clock: o
         assert sent == ["more"]
 
 
-async def test_message_larger_than_the_capacity_passes_an_empty_memory_transport() -> None:
+async def test_memory_transport_accepts_a_message_larger_than_its_capacity_while_it_is_empty() -> None:
     ours, theirs = memory_transport_pair(capacity=10)
     await ours.send(b"x" * 1000 + b"\n")
     assert await theirs.receive() == b"x" * 1000
@@ -57,7 +57,7 @@ async def test_cancelled_send_on_a_memory_transport_sends_nothing(autojump_clock
     assert await theirs.receive() == b"third"
 
 
-async def test_cancelled_receive_on_a_memory_transport_loses_nothing(autojump_clock: object) -> None:
+async def test_cancelled_receive_on_a_memory_transport_loses_no_message(autojump_clock: object) -> None:
     ours, theirs = memory_transport_pair()
     with trio.move_on_after(1):
         await theirs.receive()
@@ -65,7 +65,7 @@ async def test_cancelled_receive_on_a_memory_transport_loses_nothing(autojump_cl
     assert await theirs.receive() == b"kept"
 
 
-async def test_messages_sent_before_the_close_are_received() -> None:
+async def test_messages_sent_before_a_memory_transport_closes_are_received() -> None:
     ours, theirs = memory_transport_pair()
     await ours.send(b"last words\n")
     await ours.aclose()
@@ -111,7 +111,7 @@ async def test_send_nowait_on_a_closed_memory_transport_returns_0(closer: str) -
 
 
 @pytest.mark.parametrize("closer", ["ours", "theirs"])
-async def test_send_after_either_side_closed_raises_connection_lost(closer: str) -> None:
+async def test_memory_transport_send_raises_connection_lost_after_either_side_closed(closer: str) -> None:
     ours, theirs = memory_transport_pair()
     await (ours if closer == "ours" else theirs).aclose()
     with pytest.raises(ConnectionLost):

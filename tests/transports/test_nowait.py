@@ -29,7 +29,7 @@ async def test_nowait_writer_returns_0_for_a_closed_socket_or_peer() -> None:
     assert write(b"later") == 0
 
 
-async def test_nowait_writer_finds_the_pipe_in_a_stapled_stream() -> None:
+async def test_nowait_writer_writes_to_the_pipe_inside_a_stapled_stream() -> None:
     read_end, write_end = os.pipe()
     async with trio.StapledStream(trio.lowlevel.FdStream(write_end), trio.lowlevel.FdStream(read_end)) as stream:
         write = nowait_writer(stream)

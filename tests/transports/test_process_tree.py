@@ -56,7 +56,9 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.mark.parametrize("grandchild", ["gentle", "stubborn"])
-async def test_cancel_ends_the_process_and_all_its_child_processes(tree: Tree, grandchild: str) -> None:
+async def test_cancelled_run_process_tree_ends_the_process_and_all_its_child_processes(
+    tree: Tree, grandchild: str
+) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: run_process_tree(tree.command(grandchild, "stays"), grace=0.3))
         await tree.began()
@@ -64,13 +66,13 @@ async def test_cancel_ends_the_process_and_all_its_child_processes(tree: Tree, g
     assert tree.is_gone
 
 
-async def test_child_processes_left_behind_end_with_their_process(tree: Tree) -> None:
+async def test_run_process_tree_ends_child_processes_that_outlive_their_process(tree: Tree) -> None:
     ended = await run_process_tree(tree.command("stubborn", "ends"), grace=0.3, capture_stdout=True)
     assert (ended.returncode, ended.stdout) == (0, b"started\n")
     assert tree.is_gone
 
 
-async def test_process_tree_ends_with_the_request_of_its_handler(tree: Tree) -> None:
+async def test_process_tree_started_by_a_handler_ends_when_the_request_ends(tree: Tree) -> None:
     server = Server("builder")
 
     @server.tool

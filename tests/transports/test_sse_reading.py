@@ -26,7 +26,7 @@ def data(*chunks: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_sse_line_can_arrive_in_any_pieces(size: int, end: bytes) -> None:
+def test_sse_line_is_read_even_if_it_arrives_in_pieces(size: int, end: bytes) -> None:
     stream = b"id: 1" + end[: len(end) // 2] + b"data:  " + b"x" * 3000 + b":y" + end + b"data" + end
     reader, found = EventReader(10_000), list[Event]()
     for start in range(0, len(stream), size):
@@ -42,11 +42,11 @@ def test_sse_line_ends_with_lf_cr_or_both(end: bytes) -> None:
     assert data(stream) == [b"a\nb", b"c"]
 
 
-def test_sse_cr_and_lf_in_separate_reads_are_one_line_end() -> None:
+def test_sse_cr_and_lf_in_separate_reads_count_as_one_line_end() -> None:
     assert data(b"data: a\r", b"\ndata: b\r", b"\n\r", b"\n") == [b"a\nb"]
 
 
-def test_sse_cr_at_the_end_of_a_read_ends_the_line_at_once() -> None:
+def test_sse_cr_at_the_end_of_a_read_ends_the_line_immediately() -> None:
     assert data(b"data: a\r", b"\r") == [b"a"]
 
 
@@ -70,7 +70,7 @@ def test_sse_data_lines_are_joined_with_newlines() -> None:
     assert data(b"data: a\ndata\ndata:\ndata:  b\n\n") == [b"a\n\n\n b"]
 
 
-def test_sse_value_drops_one_space_after_the_colon() -> None:
+def test_sse_field_value_drops_one_space_after_the_colon() -> None:
     assert data(b"data:  a \n\ndata:b\n\ndata:\tc\n\n") == [b" a ", b"b", b"\tc"]
 
 
@@ -78,15 +78,15 @@ def test_sse_comments_and_unknown_fields_are_ignored() -> None:
     assert data(b": a comment\ndata: a\n:\nother: x\nDATA: b\n data: c\n\n") == [b"a"]
 
 
-def test_sse_block_without_data_lines_is_not_an_event() -> None:
+def test_sse_block_without_data_lines_produces_no_event() -> None:
     assert read(b"event: x\nid: 1\n\n: only this\n\n\n\n") == []
 
 
-def test_sse_block_with_empty_data_is_an_event() -> None:
+def test_sse_block_with_empty_data_produces_an_event() -> None:
     assert read(b"id: 7\ndata:\n\n") == [Event("message", b"", "7")]
 
 
-def test_sse_event_has_the_last_name_or_message() -> None:
+def test_sse_event_has_the_last_event_name_or_message_by_default() -> None:
     stream = b"event: x\nevent: y\ndata\n\ndata\n\nevent:\ndata\n\nevent: z\n\ndata\n\n"
     assert [event.name for event in EventReader(99).feed(stream)] == ["y", "message", "message", "message"]
 
@@ -100,7 +100,7 @@ def test_sse_id_with_a_nul_character_is_ignored() -> None:
     assert [event.id for event in EventReader(99).feed(b"id: 1\nid: 2\0\ndata\n\n")] == ["1"]
 
 
-def test_sse_last_event_id_changes_when_its_event_is_complete() -> None:
+def test_sse_last_event_id_changes_only_after_its_event_is_complete() -> None:
     reader = EventReader(99)
     reader.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n")
     assert reader.last_event_id == "1"
@@ -151,11 +151,11 @@ def test_sse_reader_keeps_last_event_id_and_retry_for_a_new_connection() -> None
     assert reader.feed(b"\xef\xbb\xbfdata: a\n\n") == [Event("message", b"a", "1")]
 
 
-def test_sse_invalid_utf_8_is_replaced_in_names_and_kept_in_data() -> None:
+def test_sse_reader_replaces_invalid_utf_8_in_names_and_keeps_it_in_data() -> None:
     assert read(b"event: \xff\nid: \xe2\x82\ndata: \xff\n\n") == [Event("\ufffd", b"\xff", "\ufffd")]
 
 
-def test_sse_event_of_the_maximum_size_is_accepted_and_a_larger_one_is_not() -> None:
+def test_sse_event_of_the_maximum_size_is_accepted_but_a_larger_event_raises() -> None:
     assert read(b"data: 5678\nid: 5\n\n", limit=15) == [Event("message", b"5678", "5")]
     assert read(b"data: 5678\nid: 56\n\n", limit=15) == ["too long"]
 
@@ -164,7 +164,7 @@ def test_sse_size_limit_applies_to_each_event_separately() -> None:
     assert len(read(b"data: 5678\nid: 5\n\n" * 3, limit=15)) == 3
 
 
-def test_sse_reader_keeps_raising_after_an_event_that_is_too_long() -> None:
+def test_sse_reader_raises_at_every_read_after_a_too_long_event() -> None:
     reader = EventReader(10)
     for chunk in (b"data: 0123456789", b"\n\ndata: a\n\n", b""):
         with pytest.raises(EventTooLong):
@@ -178,7 +178,7 @@ def test_sse_endless_line_raises_at_the_first_byte_beyond_the_limit() -> None:
         reader.feed(b"x")
 
 
-def test_sse_endless_comment_is_too_long() -> None:
+def test_sse_comment_beyond_the_size_limit_is_reported_as_too_long() -> None:
     assert read(*[b":" * 10] * 11, limit=100) == ["too long"]
 
 
@@ -201,7 +201,7 @@ STREAMS = st.lists(st.tuples(LINES, ENDS).map(b"".join), min_size=1, max_size=12
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-def test_sse_stream_can_arrive_byte_by_byte(end: bytes) -> None:
+def test_sse_stream_is_read_even_if_it_arrives_byte_by_byte(end: bytes) -> None:
     lines = [
         b"\xef\xbb\xbfid: 1",
         b"event: e",
@@ -222,7 +222,7 @@ def test_sse_stream_can_arrive_byte_by_byte(end: bytes) -> None:
 
 
 @given(STREAMS, st.data())
-def test_sse_events_are_equal_at_any_chunk_boundary(stream: bytes, draw: st.DataObject) -> None:
+def test_sse_reader_returns_the_same_events_at_any_chunk_boundary(stream: bytes, draw: st.DataObject) -> None:
     limit = draw.draw(st.sampled_from([8, 20, 1000]))
     cuts = sorted(draw.draw(st.lists(st.integers(0, len(stream)))))
     chunks = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
@@ -257,5 +257,5 @@ def by_the_book(stream: bytes) -> list[Event]:
 
 
 @given(STREAMS)
-def test_sse_events_equal_the_events_of_a_reference_parser(stream: bytes) -> None:
+def test_sse_reader_returns_the_same_events_as_a_reference_parser(stream: bytes) -> None:
     assert read(stream) == by_the_book(stream)

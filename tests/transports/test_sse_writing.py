@@ -72,7 +72,7 @@ def test_written_sse_event_ids_are_read_back_unchanged(lines: list[bytes]) -> No
 
 
 @given(LINES)
-def test_numbered_sse_events_equal_events_with_successive_ids(lines: list[bytes]) -> None:
+def test_numbered_sse_events_have_successive_event_ids(lines: list[bytes]) -> None:
     each = [line + b"\n" for line in lines]
     expected = identified_events((f"a-{number}", line) for number, line in enumerate(each, 7))
     assert numbered_events("a", 7, each) == expected

@@ -12,7 +12,7 @@ PING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
 
 
 @pytest.mark.parametrize(("closed", "name"), [("<&-", "input"), (">&-", "output")])
-def test_closed_standard_stream_exits_with_a_clear_error(closed: str, name: str) -> None:
+def test_server_with_a_closed_standard_stream_exits_with_a_clear_error(closed: str, name: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", SERVE],
         input=PING if closed == ">&-" else None,
@@ -37,7 +37,7 @@ def test_server_without_standard_error_serves_requests() -> None:
     assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-def test_server_with_sys_stdout_replaced_serves_on_the_real_stdout() -> None:
+def test_server_writes_to_the_real_stdout_even_if_sys_stdout_was_replaced() -> None:
     script = "import io, sys; sys.stdout = io.TextIOWrapper(io.BytesIO()); " + SERVE  # as test runners put there
     done = subprocess.run([sys.executable, "-c", script], input=PING, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")

@@ -60,7 +60,7 @@ async def pair(request: pytest.FixtureRequest) -> object:
     return await socket_pair() if request.param == "socket" else None
 
 
-async def test_request_is_served_with_body_and_caller_once_admitted(desk: Desk, pair: object) -> None:
+async def test_request_is_served_with_its_body_and_caller_after_it_is_admitted(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -80,7 +80,7 @@ async def test_request_can_be_admitted_before_its_body_has_arrived(desk: Desk) -
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
-async def test_body_arriving_in_pieces_during_admission_is_complete(desk: Desk) -> None:
+async def test_body_that_arrives_in_pieces_during_admission_is_complete(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         for byte in post():
             await client.send(bytes((byte,)))
@@ -89,7 +89,7 @@ async def test_body_arriving_in_pieces_during_admission_is_complete(desk: Desk) 
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
-async def test_no_100_continue_is_sent_before_the_caller_is_admitted(desk: Desk) -> None:
+async def test_server_sends_no_100_continue_before_the_caller_is_admitted(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         await client.settle()
@@ -101,7 +101,7 @@ async def test_no_100_continue_is_sent_before_the_caller_is_admitted(desk: Desk)
         await client.until(b"hello")
 
 
-async def test_no_100_continue_is_sent_to_a_refused_caller(desk: Desk) -> None:
+async def test_server_sends_no_100_continue_to_a_refused_caller(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         desk.decide(UNKNOWN)
@@ -134,7 +134,7 @@ async def test_pipelined_requests_are_admitted_and_answered_in_order(desk: Desk,
         assert [head.path for head in desk.asked] == paths
 
 
-async def test_many_pipelined_requests_are_each_admitted(desk: Desk) -> None:
+async def test_each_of_many_pipelined_requests_is_admitted(desk: Desk) -> None:
     desk.decide(Admitted())
     async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post() * 100)
@@ -144,7 +144,9 @@ async def test_many_pipelined_requests_are_each_admitted(desk: Desk) -> None:
         assert len(desk.asked) == 100
 
 
-async def test_request_admitted_immediately_is_answered_after_an_earlier_slow_admission(desk: Desk) -> None:
+async def test_request_admitted_immediately_is_answered_after_an_earlier_request_with_slow_admission(
+    desk: Desk,
+) -> None:
     def admit(head: RequestHead) -> HeadDecision:
         return Admitted("known") if head.path == "/known" else desk.admit(head)
 
@@ -157,7 +159,7 @@ async def test_request_admitted_immediately_is_answered_after_an_earlier_slow_ad
         assert [each.caller for each in client.app.requests] == ["asked", "known"]
 
 
-async def test_client_disconnect_during_admission_cancels_the_admission(desk: Desk, pair: object) -> None:
+async def test_client_that_disconnects_during_admission_cancels_the_admission(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -167,7 +169,7 @@ async def test_client_disconnect_during_admission_cancels_the_admission(desk: De
         assert not client.app.requests
 
 
-async def test_reading_pauses_if_too_many_bytes_arrive_during_admission(desk: Desk) -> None:
+async def test_server_stops_reading_if_too_many_bytes_arrive_during_admission(desk: Desk) -> None:
     bounds = HttpBounds(max_unserved_bytes=1000)
     async with serving(App(admitting=desk.admit), bounds, pair=await socket_pair()) as client:
         body = b"x" * 3_999_999 + b"y"
@@ -222,7 +224,7 @@ async def test_request_awaiting_admission_is_still_answered_during_shutdown(desk
         assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
 
 
-async def test_immediate_shutdown_cancels_admission(desk: Desk) -> None:
+async def test_immediate_shutdown_cancels_the_admission_of_a_request(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post())
         await client.settle()
@@ -240,7 +242,9 @@ async def test_exception_during_admission_is_raised_unchanged(desk: Desk) -> Non
         assert client.failure is failure
 
 
-async def test_invalid_chunk_received_during_admission_gets_status_400_once_admitted(desk: Desk) -> None:
+async def test_invalid_chunk_received_during_admission_gets_status_400_after_the_request_is_admitted(
+    desk: Desk,
+) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         desk.decide(Admitted(), "/")
@@ -257,7 +261,7 @@ async def test_disconnect_after_admission_is_detected(desk: Desk) -> None:
         assert client.app.requests[0].gone == 1
 
 
-async def test_refused_head_request_gets_no_body(desk: Desk) -> None:
+async def test_refused_head_request_gets_a_response_without_a_body(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"HEAD /mcp HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         desk.decide(UNKNOWN)

@@ -19,7 +19,7 @@ async def pair(request: pytest.FixtureRequest) -> object:
     return await socket_pair() if request.param == "socket" else None
 
 
-async def test_several_requests_on_one_connection_are_answered(pair: object) -> None:
+async def test_server_answers_several_requests_on_one_connection(pair: object) -> None:
     async with serving(App(), pair=pair) as client:
         for _ in range(3):
             await client.send(POST)
@@ -45,7 +45,7 @@ async def test_pipelined_requests_are_answered_in_order(pair: object) -> None:
         ]
 
 
-async def test_serving_many_pipelined_requests_yields_to_other_tasks() -> None:
+async def test_server_yields_to_other_tasks_while_it_answers_many_pipelined_requests() -> None:
     app = App()
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST * 100)
@@ -114,7 +114,7 @@ async def test_streamed_response_is_chunked_and_keeps_the_connection_open(pair: 
         await client.until(b"hello")
 
 
-async def test_client_disconnect_before_the_response_is_reported_once(pair: object) -> None:
+async def test_server_reports_once_that_the_client_disconnects_before_the_response(pair: object) -> None:
     app = App(later)
     async with serving(app, pair=pair) as client:
         await client.send(POST)
@@ -127,14 +127,14 @@ async def test_client_disconnect_before_the_response_is_reported_once(pair: obje
         app.requests[0].response.answer(Answer(200))
 
 
-async def test_connection_with_close_header_closes_after_the_response(pair: object) -> None:
+async def test_server_closes_the_connection_after_the_response_if_the_request_has_a_close_header(pair: object) -> None:
     async with serving(App(), pair=pair) as client:
         await client.send(POST.replace(b"Host", b"Connection: Keep-Alive , Close\r\nHost"))
         status, headers, body = await client.only_answer()
         assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
 
 
-async def test_websocket_upgrade_request_is_returned_unparsed(pair: object) -> None:
+async def test_http_connection_returns_a_websocket_upgrade_request_as_raw_bytes(pair: object) -> None:
     request = GET.replace(b"Host", b"Connection: Upgrade\r\nUpgrade: WebSocket\r\nHost")
     async with serving(App(), pair=pair) as client:
         await client.send(request[:20])

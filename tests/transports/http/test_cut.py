@@ -76,7 +76,9 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("request_", [POST, CHUNKED])
-async def test_truncated_request_is_not_served_and_disconnect_after_a_complete_one_is_reported(request_: bytes) -> None:
+async def test_truncated_request_is_not_served_and_a_disconnect_after_a_complete_request_is_reported(
+    request_: bytes,
+) -> None:
     for cut in range(len(request_) + 1):
         app = App(later)
         async with serving(app) as client:
@@ -90,7 +92,7 @@ async def test_truncated_request_is_not_served_and_disconnect_after_a_complete_o
 
 
 @pytest.mark.parametrize("respond", [answering, streaming])
-async def test_disconnect_during_a_response_is_reported_once_and_never_after_it(respond: Any) -> None:
+async def test_server_reports_a_disconnect_once_if_it_occurs_before_the_response_ends(respond: Any) -> None:
     for room in range(LENGTHS[respond] + 1):
         ours, theirs = memory_stream_pair()
         app = App(respond)
@@ -130,7 +132,7 @@ def slowly(_: RequestHead) -> HeadDecision:
     responds=st.sampled_from([answering, streaming, later]),
     looks=st.sampled_from([at_once, slowly]),
 )
-async def test_each_request_is_answered_or_disconnected_for_any_chunking(
+async def test_each_request_is_answered_or_reported_as_disconnected_at_any_chunk_boundary(
     data: bytes, cuts: set[int], ends: int, responds: Any, looks: Any
 ) -> None:
     app = App(responds, looks)
@@ -147,7 +149,7 @@ async def test_each_request_is_answered_or_disconnected_for_any_chunking(
     assert [exchange.gone for exchange in app.requests] == [int(responds is later)] * len(app.requests)
 
 
-async def test_half_received_requests_do_not_block_other_connections() -> None:
+async def test_requests_received_only_in_part_do_not_block_other_connections() -> None:
     async with trio.open_nursery() as nursery:
         app = App()
         halves: list[Any] = []

@@ -23,7 +23,9 @@ BIG = b"x" * 8_000_000
 
 
 @pytest.mark.parametrize(("status", "length"), [(200, b"0"), (202, b"0"), (204, None), (304, None), (599, b"0")])
-async def test_empty_response_has_content_length_zero_if_the_status_allows(status: int, length: bytes | None) -> None:
+async def test_empty_response_has_content_length_zero_if_its_status_allows_a_body(
+    status: int, length: bytes | None
+) -> None:
     async with serving(App(lambda exchange: exchange.response.answer(Answer(status), close=True))) as client:
         await client.send(POST)
         found, headers, body = await client.only_answer()
@@ -97,7 +99,7 @@ async def test_response_larger_than_the_socket_buffer_is_written_completely() ->
 
 
 @pytest.mark.parametrize("kind", ["answer", "stream"])
-async def test_client_disconnect_during_a_response_is_reported(kind: str) -> None:
+async def test_server_reports_a_client_that_disconnects_during_a_response(kind: str) -> None:
     def respond(exchange: Exchange) -> None:
         if kind == "answer":
             exchange.response.answer(Answer(200, TEXT, BIG))
@@ -113,7 +115,7 @@ async def test_client_disconnect_during_a_response_is_reported(kind: str) -> Non
         assert client.results == [None]
 
 
-async def test_client_half_close_cancels_an_unanswered_request() -> None:
+async def test_client_that_closes_its_sending_side_cancels_its_unanswered_request() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -122,7 +124,7 @@ async def test_client_half_close_cancels_an_unanswered_request() -> None:
         assert client.app.requests[0].gone == 1
 
 
-async def test_client_half_close_still_delivers_a_ready_response() -> None:
+async def test_client_that_closes_its_sending_side_still_receives_a_response_that_is_ready() -> None:
     app = App(lambda exchange: exchange.response.answer(Answer(200, TEXT, BIG)))
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST)
@@ -131,7 +133,7 @@ async def test_client_half_close_still_delivers_a_ready_response() -> None:
         assert client.app.requests[0].gone == 0
 
 
-async def test_pipelined_bytes_do_not_end_the_running_request() -> None:
+async def test_pipelined_bytes_do_not_end_the_request_that_runs() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST + POST[:20])
         await client.settle()
@@ -142,7 +144,7 @@ async def test_pipelined_bytes_do_not_end_the_running_request() -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 64 * 1024, 300_000, 1_000_000])
-async def test_client_disconnect_is_detected_despite_unread_bytes(size: int) -> None:
+async def test_server_detects_a_disconnect_even_if_received_bytes_are_unread(size: int) -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -167,7 +169,7 @@ async def test_pipelined_requests_are_served_after_the_running_request() -> None
             got += (await client.stream.receive_some(65536)).count(b"HTTP/1.1 204")
 
 
-async def test_client_that_pipelines_too_many_bytes_counts_as_disconnected() -> None:
+async def test_client_that_pipelines_too_many_bytes_is_treated_as_disconnected() -> None:
     async with serving(App(later), HttpBounds(max_pipelined_bytes=100_000), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -195,7 +197,7 @@ async def test_cancelled_connection_reports_a_disconnect_and_closes() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", POST[:10]])
-async def test_shutdown_closes_a_connection_with_incomplete_headers_at_once(begun: bytes) -> None:
+async def test_shutdown_immediately_closes_a_connection_with_incomplete_headers(begun: bytes) -> None:
     async with serving(App()) as client:
         await client.send(begun)
         await client.settle()
@@ -204,7 +206,7 @@ async def test_shutdown_closes_a_connection_with_incomplete_headers_at_once(begu
         assert await client.rest() == b""
 
 
-async def test_connection_shut_down_before_serving_closes_without_a_response() -> None:
+async def test_connection_that_is_shut_down_before_a_request_closes_without_a_response() -> None:
     ours, theirs = memory_stream_pair()
     connection = HttpConnection(ours, App(), HttpBounds())
     connection.shut_down()
@@ -212,7 +214,7 @@ async def test_connection_shut_down_before_serving_closes_without_a_response() -
     assert await theirs.receive_some() == b""
 
 
-async def test_connection_shut_down_during_a_request_closes_after_the_response() -> None:
+async def test_connection_that_is_shut_down_during_a_request_closes_after_the_response() -> None:
     async with serving(App(later)) as client:
         await client.send(POST)
         await client.settle()
@@ -223,7 +225,7 @@ async def test_connection_shut_down_during_a_request_closes_after_the_response()
         assert (headers[b"connection"], body) == (b"close", b"last")
 
 
-async def test_connection_shut_down_during_a_request_body_closes_after_the_response() -> None:
+async def test_connection_that_is_shut_down_during_a_request_body_closes_after_the_response() -> None:
     async with serving(App()) as client:
         await client.send(POST[:-3])
         await client.settle()
@@ -279,7 +281,7 @@ async def test_connection_without_any_request_is_closed_after_the_handshake_time
         assert await client.rest() == b""
 
 
-async def test_empty_lines_do_not_extend_the_idle_timeout() -> None:
+async def test_client_that_sends_only_empty_lines_does_not_extend_the_idle_timeout() -> None:
     async with serving(App()) as client:
         client.tick(0)
         await client.send(b"\r\n" * 8)
@@ -365,7 +367,7 @@ async def test_last_response_over_tls_is_followed_by_close_notify(tls_pair: Call
         await client.ended.wait()
 
 
-async def test_refusal_over_tls_is_readable_while_the_body_is_still_sent(
+async def test_client_can_read_a_refusal_over_tls_while_it_still_sends_the_body(
     tls_pair: Callable[[], Awaitable[Any]],
 ) -> None:
     async with serving(App(), pair=await tls_pair()) as client:

@@ -48,7 +48,7 @@ async def test_chunked_body_beyond_the_limit_gets_status_413() -> None:
 
 
 @pytest.mark.parametrize("framing", [LONG, CHUNKED])
-async def test_refusal_is_readable_by_a_client_that_first_sends_its_whole_body(framing: bytes) -> None:
+async def test_client_that_first_sends_its_whole_body_can_read_the_refusal(framing: bytes) -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(framing)
         for _ in range(8):
@@ -83,7 +83,7 @@ async def test_body_of_a_request_refused_over_tls_is_read_and_discarded(tls_pair
         assert (await client.only_answer())[::2] == (401, b"who are you?")
 
 
-async def test_discarding_a_refused_body_is_limited_by_the_body_timeout() -> None:
+async def test_server_discards_the_body_of_a_refused_request_for_at_most_the_body_timeout() -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED)
         await client.settle()
@@ -97,7 +97,7 @@ async def test_discarding_a_refused_body_is_limited_by_the_body_timeout() -> Non
         assert client.ended.is_set()
 
 
-async def test_connection_closes_two_seconds_after_a_refused_body_was_discarded() -> None:
+async def test_connection_closes_two_seconds_after_the_body_of_a_refused_request_was_discarded() -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED + b"x" * 4_000_000)
         await client.settle()
@@ -108,7 +108,7 @@ async def test_connection_closes_two_seconds_after_a_refused_body_was_discarded(
         assert client.ended.is_set()
 
 
-async def test_connection_discarding_a_refused_body_counts_as_idle() -> None:
+async def test_connection_that_discards_the_body_of_a_refused_request_counts_as_idle() -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED)
         await client.settle()
@@ -120,14 +120,14 @@ async def test_connection_discarding_a_refused_body_counts_as_idle() -> None:
         await client.ended.wait()
 
 
-async def test_refusal_by_headers_is_sent_before_the_body_arrives() -> None:
+async def test_request_refused_by_its_headers_is_answered_before_the_body_arrives() -> None:
     async with serving(App(admitting=turned_away)) as client:
         await client.send(head(b"Content-Length: 5"))
         assert (await client.only_answer())[0] == 401
         assert not client.app.requests
 
 
-async def test_connection_stays_open_after_a_refusal_with_a_received_body() -> None:
+async def test_connection_stays_open_after_a_refused_request_whose_body_was_received() -> None:
     async with serving(App(admitting=turned_away)) as client:
         await client.send(head(b"Content-Length: 5") + b"hello")
         await client.until(b"who are you?")
@@ -136,7 +136,7 @@ async def test_connection_stays_open_after_a_refusal_with_a_received_body() -> N
         assert response_in(await client.until(b"and"))[0] == 200
 
 
-async def test_pipelined_refused_requests_are_each_answered() -> None:
+async def test_each_of_several_pipelined_refused_requests_is_answered() -> None:
     async with serving(App(admitting=turned_away)) as client:
         await client.send((head(b"Content-Length: 5") + b"hello") * 50 + head(b"Connection: close"))
         assert (await client.rest()).count(b"HTTP/1.1 401") == 51
@@ -145,7 +145,7 @@ async def test_pipelined_refused_requests_are_each_answered() -> None:
 # Expectations
 
 
-async def test_continue_100_is_sent_after_the_headers_are_accepted() -> None:
+async def test_server_sends_100_continue_after_it_accepts_the_headers() -> None:
     async with serving(App()) as client:
         await client.send(head(b"Content-Length: 5", b"Expect: 100-Continue"))
         assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -153,7 +153,7 @@ async def test_continue_100_is_sent_after_the_headers_are_accepted() -> None:
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
-async def test_continue_100_is_sent_once_for_a_chunked_body() -> None:
+async def test_server_sends_100_continue_once_for_a_chunked_body() -> None:
     async with serving(App()) as client:
         await client.send(head(b"Transfer-Encoding: chunked", b"Expect: 100-continue"))
         assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -171,7 +171,7 @@ async def test_continue_100_is_sent_once_for_a_chunked_body() -> None:
         (head(b"Content-Length: 5", b"Expect: payment") + b"hello", lambda _: Admitted(), 417),
     ],
 )
-async def test_no_100_continue_is_sent_for_a_refused_body(
+async def test_server_sends_no_100_continue_for_a_refused_body(
     request_: bytes, admitting: Callable[[RequestHead], HeadDecision], status: int
 ) -> None:
     async with serving(App(admitting=admitting)) as client:
@@ -191,7 +191,7 @@ async def test_no_100_continue_is_sent_for_a_refused_body(
         head(b"Expect: payment", line=b"POST / HTTP/1.0\r\n"),
     ],
 )
-async def test_no_100_continue_is_sent_for_a_received_body(request_: bytes) -> None:
+async def test_server_sends_no_100_continue_for_a_body_that_was_already_received(request_: bytes) -> None:
     async with serving(App()) as client:
         await client.send(request_.replace(b"Host", b"Connection: close\r\nHost"))
         assert (await client.rest()).startswith(b"HTTP/1.1 200")

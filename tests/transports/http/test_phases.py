@@ -53,7 +53,7 @@ def life_in(phase: ConnectionPhase) -> ConnectionLife:
 
 
 @pytest.mark.parametrize(("phase", "step"), list(product(P, S)))
-def test_http_connection_step_leads_to_the_phase_in_the_table_or_raises(
+def test_http_connection_goes_to_the_phase_listed_in_the_table_or_raises(
     phase: ConnectionPhase, step: ConnectionStep
 ) -> None:
     life, after = life_in(phase), LEGAL.get((phase, step))
@@ -84,7 +84,7 @@ def test_connection_phase_table_in_the_docstring_matches_the_code() -> None:
 
 
 @given(st.lists(st.sampled_from(S)))
-def test_closing_http_connection_reads_no_further_request_and_a_closed_http_connection_stays_closed(
+def test_http_connection_that_closes_reads_no_further_request_and_stays_closed(
     steps: list[ConnectionStep],
 ) -> None:
     life, entered = ConnectionLife(), [P.NEW]

@@ -42,7 +42,7 @@ def test_replay_after_a_cursor_returns_only_events_of_its_stream() -> None:
     assert (kept.after(first).stream, kept.after(other).stream) == (one, two)
 
 
-def test_event_ids_are_visible_ascii_and_unique_in_the_session() -> None:
+def test_sse_event_ids_are_visible_ascii_and_unique_in_the_session() -> None:
     kept = log()
     streams = [kept.open() for _ in range(20)]
     ids = [extended(kept, stream, [b"a\n"]) for stream in streams for _ in range(20)]
@@ -50,7 +50,7 @@ def test_event_ids_are_visible_ascii_and_unique_in_the_session() -> None:
     assert all(re.fullmatch(r"[!-~]+", each) for each in ids)
 
 
-def test_stream_has_a_cursor_before_its_first_event() -> None:
+def test_replay_stream_has_a_cursor_before_its_first_event() -> None:
     kept = log()
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -69,7 +69,7 @@ def test_replay_cursor_stays_valid_if_it_is_used_twice() -> None:
     assert kept.after(cursor) == kept.after(cursor)
 
 
-def test_replay_cursor_of_another_session_is_unknown() -> None:
+def test_replay_cursor_of_another_session_is_reported_as_unknown() -> None:
     one, two = log(), log()
     cursor = extended(one, one.open(), [b"a\n"])
     two.extend(two.open(), [b"x\n"])
@@ -80,7 +80,7 @@ def test_replay_cursor_of_another_session_is_unknown() -> None:
 @pytest.mark.parametrize(
     "change", ["{}0", "{}-", "-{}", "{} ", " {}", "", "-", "1", "{}-1", "{}\u0661", "{}" + "1" * 5000]
 )
-def test_replay_cursor_that_no_stream_issued_is_unknown(change: str) -> None:
+def test_replay_cursor_that_no_stream_issued_is_reported_as_unknown(change: str) -> None:
     kept = log()
     cursor = extended(kept, kept.open(), [b"a\n"])
     with pytest.raises(BadCursor, match="this session has no stream"):
@@ -88,7 +88,7 @@ def test_replay_cursor_that_no_stream_issued_is_unknown(change: str) -> None:
 
 
 @pytest.mark.parametrize("digits", ["2", "01", "+1", "1.0", "-1", "\u0661"])
-def test_replay_cursor_number_that_its_stream_did_not_issue_is_unknown(digits: str) -> None:
+def test_replay_cursor_with_a_number_that_its_stream_did_not_issue_is_reported_as_unknown(digits: str) -> None:
     kept = log()
     stream = kept.open()
     kept.extend(stream, [b"a\n"])
@@ -96,7 +96,7 @@ def test_replay_cursor_number_that_its_stream_did_not_issue_is_unknown(digits: s
         kept.after(f"{stream}-{digits}")
 
 
-def test_replay_cursor_before_dropped_events_is_expired_and_later_cursors_are_valid() -> None:
+def test_replay_cursor_before_dropped_events_is_expired_but_later_cursors_are_valid() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     cursors = [kept.cursor(stream), *(extended(kept, stream, [b"x" * 500 + b"\n"]) for _ in range(10))]
@@ -166,7 +166,7 @@ def test_stream_finished_without_events_is_kept_until_its_expiry() -> None:
     assert kept.after(kept.cursor(stream)).finished
 
 
-def test_finished_streams_expire_in_any_order() -> None:
+def test_finished_replay_streams_can_expire_in_any_order() -> None:
     kept = log()
     late, soon = kept.open(), kept.open()
     kept.finish(late, 9.0)
@@ -176,7 +176,7 @@ def test_finished_streams_expire_in_any_order() -> None:
     assert not is_good(kept, f"{soon}-0")
 
 
-def test_empty_replay_log_takes_no_more_memory_than_a_new_replay_log() -> None:
+def test_replay_log_whose_events_expired_uses_no_more_memory_than_a_new_one() -> None:
     kept = log(stream=2 * KIB, session=16 * KIB)
     for at in range(50):
         stream = kept.open()
@@ -237,7 +237,7 @@ def test_unfinished_stream_keeps_its_latest_cursor_valid() -> None:
     assert all(is_good(kept, cursor) for cursor in cursors)
 
 
-def test_newest_undelivered_replay_event_is_kept_regardless_of_its_size() -> None:
+def test_newest_undelivered_replay_event_is_kept_whatever_its_size() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -255,7 +255,7 @@ def test_newest_undelivered_replay_event_is_kept_regardless_of_its_size() -> Non
         kept.after(primed)
 
 
-def test_replay_event_counts_towards_the_limit_once_a_newer_event_follows() -> None:
+def test_replay_event_counts_towards_the_limit_after_a_newer_event_follows() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -268,7 +268,7 @@ def test_replay_event_counts_towards_the_limit_once_a_newer_event_follows() -> N
     assert lines(kept, large) == [b"a\n", b"b\n", b"c\n"]
 
 
-def test_reading_retained_replay_events_returns_the_events_and_reports_a_gap() -> None:
+def test_replay_log_returns_the_events_it_still_has_and_reports_missing_events() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -320,7 +320,7 @@ def test_closed_replay_log_stores_no_events_but_still_issues_event_ids() -> None
     assert shared.size == 0
 
 
-def test_undelivered_result_does_not_reserve_space_for_finished_empty_streams() -> None:
+def test_undelivered_result_in_the_replay_log_reserves_no_space_for_finished_empty_streams() -> None:
     kept = log(session=16 * KIB)
     first = kept.open()
     kept.extend(first, [b"r\n"], awaited=True)

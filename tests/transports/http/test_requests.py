@@ -89,7 +89,7 @@ def test_unknown_http_methods_are_parsed_like_known_methods(method: str) -> None
         ("//x/y", "//x/y", "here"),
     ],
 )
-def test_absolute_form_target_gives_path_and_host(target: str, path: str, host: str) -> None:
+def test_request_with_an_absolute_url_as_target_is_parsed_into_path_and_host(target: str, path: str, host: str) -> None:
     found, _, _ = read(head(line=f"GET {target} HTTP/1.1\r\n".encode()))
     assert (found.path, found.headers["host"], found.target) == (path, host, target)
 
@@ -210,7 +210,7 @@ def test_malicious_request_head_is_refused_with_its_status(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (_, data) in HOSTILE.items() if len(data) < 600])
-def test_malicious_request_head_is_refused_equally_at_any_chunk_boundary(name: str) -> None:
+def test_malicious_request_head_is_refused_in_the_same_way_at_any_chunk_boundary(name: str) -> None:
     status, data = HOSTILE[name]
     for cut in range(len(data)):
         with pytest.raises(BadRequest) as refused:
@@ -219,7 +219,7 @@ def test_malicious_request_head_is_refused_equally_at_any_chunk_boundary(name: s
 
 
 @pytest.mark.parametrize("name", [name for name, (_, data) in HOSTILE.items() if len(data) >= 600])
-def test_oversized_request_head_is_refused_equally_at_any_chunk_boundary(name: str) -> None:
+def test_oversized_request_head_is_refused_in_the_same_way_at_any_chunk_boundary(name: str) -> None:
     status, data = HOSTILE[name]
     for cut in (1, 100, 8_000, 16_383, 16_384, 16_385, len(data) - 1):
         with pytest.raises(BadRequest) as refused:
@@ -235,14 +235,14 @@ def test_request_head_of_exactly_the_maximum_size_is_accepted() -> None:
     assert refusal(exactly.replace(b"X: ", b"X: x"), bounds) == 431
 
 
-def test_tls_bytes_are_refused_after_the_first_byte() -> None:
+def test_plain_http_server_refuses_tls_bytes_after_the_first_byte() -> None:
     reader = RequestReader(HttpBounds())
     reader.feed(b"\x16")
     with pytest.raises(BadRequest, match="not an HTTP request"):
         reader.head()
 
 
-def test_line_without_carriage_return_is_refused_before_the_head_is_complete() -> None:
+def test_header_line_without_a_carriage_return_is_refused_before_the_head_is_complete() -> None:
     reader = RequestReader(HttpBounds())
     reader.feed(b"GET / HTTP/1.1\n")
     with pytest.raises(BadRequest, match="CRLF"):
@@ -254,7 +254,7 @@ def test_line_without_carriage_return_is_refused_before_the_head_is_complete() -
 CHUNKED = head(b"Transfer-Encoding: Chunked")
 
 
-def test_request_is_parsed_equally_at_any_chunk_boundary() -> None:
+def test_http_request_is_parsed_in_the_same_way_at_any_chunk_boundary() -> None:
     for data in (
         head(b"Content-Length: 5") + b"hello" + b"GET",
         CHUNKED + b'3;a="b";c\r\n\r\n\r\r\n0004\r\n\n\r\n\r\r\n00;x\r\nTrailer: 1\r\nOther: 2\r\n\r\nGET',

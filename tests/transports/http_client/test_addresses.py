@@ -55,7 +55,7 @@ async def asked(url: str, allows: dialing.AddressRule, context: ssl.SSLContext |
         return await reply.read(100)
 
 
-async def test_forbidden_address_of_a_host_name_raises_request_not_sent() -> None:
+async def test_host_name_that_resolves_to_a_forbidden_address_raises_request_not_sent() -> None:
     named(["127.0.0.1", "127.0.0.9"])
     async with scripted(answering(OK)) as server:
         with pytest.raises(RequestNotSent) as refused:
@@ -66,7 +66,7 @@ async def test_forbidden_address_of_a_host_name_raises_request_not_sent() -> Non
     )
 
 
-async def test_forbidden_address_in_the_url_raises_request_not_sent() -> None:
+async def test_url_with_a_forbidden_address_raises_request_not_sent() -> None:
     async with scripted(answering(OK)) as server:
         with pytest.raises(RequestNotSent, match=r"forbid the address 127\.0\.0\.1"):
             await asked(server.url, only())
@@ -84,7 +84,7 @@ async def test_client_connects_to_the_address_that_was_checked() -> None:
         assert forbidden.visitors == good.visitors == []
 
 
-async def test_allowed_addresses_of_a_host_name_are_tried() -> None:
+async def test_client_tries_the_allowed_addresses_of_a_host_name() -> None:
     named(["127.0.0.3", "127.0.0.1", "127.0.0.4"])
     seen: list[IPv4Address | IPv6Address] = []
 
@@ -97,7 +97,7 @@ async def test_allowed_addresses_of_a_host_name_are_tried() -> None:
     assert seen == [ip_address(f"127.0.0.{last}") for last in (3, 1, 4)]
 
 
-async def test_address_check_of_the_http_client_applies_to_every_new_connection() -> None:
+async def test_http_client_checks_the_address_of_every_new_connection() -> None:
     named(["127.0.0.1"], ["127.0.0.2"])
     async with (
         scripted(answering(OK)) as server,
@@ -122,7 +122,7 @@ async def test_tls_certificate_is_verified_for_the_host_name_not_the_address() -
             await asked(f"https://b.example:{server.port}/", only("127.0.0.1"), trusting)
 
 
-async def test_address_check_of_the_http_client_does_not_apply_to_the_proxy() -> None:
+async def test_http_client_does_not_check_the_address_of_its_proxy() -> None:
     async with (
         scripted(answering(OK)) as proxy,
         HttpClient("http://a.example/", http_proxy=proxy.url, allows=only()) as client,
@@ -163,21 +163,21 @@ def anything(_: object) -> bool:
     return True
 
 
-async def test_unresponsive_address_does_not_delay_the_next_beyond_250_ms(autojump_clock: MockClock) -> None:
+async def test_client_tries_the_next_address_after_250_ms_if_one_does_not_respond(autojump_clock: MockClock) -> None:
     named(["192.0.2.1", "192.0.2.2", "192.0.2.3"])
     async with answers_at(**{"192.0.2.1": 60, "192.0.2.2": 0.1, "192.0.2.3": 0}) as tried:
         (await connect_where_allowed("a.example", 1, anything)).socket.close()
     assert tried == {"192.0.2.1": 0, "192.0.2.2": 0.25}
 
 
-async def test_failed_connection_attempt_starts_the_next_attempt_at_once(autojump_clock: MockClock) -> None:
+async def test_client_tries_the_next_address_immediately_after_a_failed_attempt(autojump_clock: MockClock) -> None:
     named(["192.0.2.1", "192.0.2.2"])
     async with answers_at(**{"192.0.2.1": -0.1, "192.0.2.2": 5}) as tried:
         (await connect_where_allowed("a.example", 1, anything)).socket.close()
     assert tried == {"192.0.2.1": 0, "192.0.2.2": 0.1}
 
 
-async def test_slow_address_is_used_if_no_other_address_answers(autojump_clock: MockClock) -> None:
+async def test_client_uses_a_slow_address_if_no_other_address_answers(autojump_clock: MockClock) -> None:
     named(["192.0.2.1", "192.0.2.2"])
     async with answers_at(**{"192.0.2.1": 9, "192.0.2.2": -1}):
         (await connect_where_allowed("a.example", 1, anything)).socket.close()
@@ -224,5 +224,5 @@ async def test_equal_connection_errors_of_all_addresses_are_reported_once() -> N
     assert lost.value.__cause__ is None
 
 
-def test_host_name_resolution_error_keeps_the_message_of_the_system() -> None:
+def test_failed_host_name_resolution_raises_with_the_message_of_the_system() -> None:
     assert dialing._reasons(OSError(-2, "Name or service not known")) == "Name or service not known"

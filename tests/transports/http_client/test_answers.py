@@ -58,7 +58,7 @@ async def read(client: HttpClient, method: str = "GET") -> bytes:
         (OK + b"HTTP/1.1 200 OK\r\n\r\n", False),
     ],
 )
-async def test_response_body_ends_by_its_framing_and_the_connection_is_reused_if_possible(
+async def test_client_finds_the_end_of_a_response_body_and_reuses_the_connection_if_possible(
     answer: bytes, kept: bool
 ) -> None:
     async def script(visitor: Visitor) -> None:
@@ -74,14 +74,14 @@ async def test_response_body_ends_by_its_framing_and_the_connection_is_reused_if
 
 
 @pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE)
-async def test_response_is_parsed_equally_at_any_chunk_boundary(answer: bytes) -> None:
+async def test_http_response_is_parsed_in_the_same_way_at_any_chunk_boundary(answer: bytes) -> None:
     for cut in range(1, len(answer)):
         async with scripted(once(answer[:cut], answer[cut:])) as server, HttpClient(server.url) as client:
             assert await read(client) == b"hello", cut
 
 
 @pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE)
-async def test_truncated_response_raises_connection_lost_at_any_position(answer: bytes) -> None:
+async def test_response_truncated_at_any_position_raises_connection_lost(answer: bytes) -> None:
     for cut in range(len(answer)):
         async with scripted(once(answer[:cut])) as server, HttpClient(server.url) as client:
             with pytest.raises(ConnectionLost, match="closed the connection before the response was complete") as lost:
@@ -103,14 +103,14 @@ async def test_malformed_response_bytes_are_parsed_or_raise_connection_lost(
             await read(client)
 
 
-async def test_truncated_head_of_a_response_without_length_raises_connection_lost() -> None:
+async def test_response_without_a_length_raises_connection_lost_if_its_head_is_truncated() -> None:
     for cut in range(UNTIL_CLOSE.index(b"hello")):
         async with scripted(once(UNTIL_CLOSE[:cut])) as server, HttpClient(server.url) as client:
             with pytest.raises(ConnectionLost):
                 await read(client)
 
 
-async def test_connection_reset_in_a_body_without_length_raises_connection_lost() -> None:
+async def test_response_without_a_length_raises_connection_lost_if_the_connection_is_reset() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(UNTIL_CLOSE)
@@ -196,7 +196,7 @@ async def test_response_head_of_several_kib_is_accepted() -> None:
         assert await read(client) == b"hello"
 
 
-async def test_endless_interim_responses_raise_bad_response() -> None:
+async def test_server_that_sends_1xx_responses_endlessly_raises_bad_response() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         while True:
@@ -223,7 +223,7 @@ async def test_response_with_content_encoding_identity_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("answer", [OK, CHUNKED])
-async def test_body_longer_than_the_read_limit_raises_body_too_long(answer: bytes) -> None:
+async def test_response_body_longer_than_the_read_limit_raises_body_too_long(answer: bytes) -> None:
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         async with client.request("GET", "/") as reply:
             assert await reply.read(5) == b"hello"
@@ -251,7 +251,7 @@ async def test_streamed_body_is_received_as_it_arrives() -> None:
         assert await reply.receive_some() == b""
 
 
-async def test_reading_a_reply_after_its_block_raises_connection_lost() -> None:
+async def test_response_read_after_its_with_block_raises_connection_lost() -> None:
     kept: list[Reply] = []
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
@@ -275,7 +275,7 @@ class _Brought:
         return data
 
 
-async def test_parsing_many_small_chunks_yields_to_other_tasks() -> None:
+async def test_client_yields_to_other_tasks_while_it_parses_many_small_chunks() -> None:
     connection: Any = _Brought(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 2000)
     turns = 0
 

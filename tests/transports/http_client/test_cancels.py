@@ -61,7 +61,7 @@ def authority() -> trustme.CA:
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("proxied", [False, True])
 @pytest.mark.parametrize("warm", [False, True])
-async def test_cancel_at_any_step_of_a_request_leaves_no_open_descriptor(
+async def test_http_request_cancelled_at_any_checkpoint_leaves_no_open_descriptor(
     authority: trustme.CA, size: int, secure: bool, proxied: bool, warm: bool
 ) -> None:
     theirs = ours = None

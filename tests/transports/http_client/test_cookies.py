@@ -85,7 +85,7 @@ def test_cookie_is_replaced_by_a_new_value_and_expires(monkeypatch: pytest.Monke
     assert jar.add_to("/", []) == []
 
 
-def test_cookies_of_the_user_precede_stored_cookies() -> None:
+def test_cookies_given_by_the_user_are_sent_before_stored_cookies() -> None:
     jar = Cookies(split_url("http://a.example/")[0])
     jar.store("/", ["a=1"])
     assert jar.add_to("/", [(b"cookie", b"u=v"), (b"X", b"y")]) == [(b"X", b"y"), (b"Cookie", b"u=v; a=1")]

@@ -53,7 +53,7 @@ async def test_concurrent_requests_use_separate_connections() -> None:
         assert len(server.visitors) == 2
 
 
-async def test_received_response_need_not_be_read_for_its_connection_to_be_reused() -> None:
+async def test_client_reuses_a_connection_even_if_the_received_response_was_not_read() -> None:
     accepted = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
     async with scripted(answering(accepted, OK)) as server, HttpClient(server.url) as client:
         async with client.request("POST", "/", body=b"x") as reply:
@@ -87,7 +87,7 @@ async def test_response_closed_early_closes_only_its_connection() -> None:
             assert len(server.visitors) == 2, "the first connection was kept"
 
 
-async def test_cancel_before_the_response_closes_the_connection_at_once() -> None:
+async def test_http_request_cancelled_before_the_response_closes_its_connection_immediately() -> None:
     steps = Sequencer()
 
     async def script(visitor: Visitor) -> None:
@@ -111,7 +111,7 @@ async def test_cancel_before_the_response_closes_the_connection_at_once() -> Non
             pass
 
 
-async def test_request_cancelled_beforehand_sends_nothing() -> None:
+async def test_http_request_in_a_cancelled_scope_sends_nothing() -> None:
     async with scripted(answering(OK)) as server, HttpClient(server.url) as client:
         with trio.CancelScope() as scope:
             scope.cancel()

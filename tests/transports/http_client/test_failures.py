@@ -30,13 +30,15 @@ async def failure(url: str, context: ssl.SSLContext | None = None) -> Connection
     return error
 
 
-async def test_connection_refused_raises_with_the_reason() -> None:
+async def test_refused_connection_raises_an_error_with_the_reason() -> None:
     error = await failure("http://127.0.0.1:1")
     assert type(error) is RequestNotSent
     assert str(error) == "no connection to 127.0.0.1:1: Connection refused"
 
 
-async def test_connection_refused_at_all_addresses_raises_with_one_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_refused_at_all_addresses_raises_an_error_with_one_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class TwoAddresses(trio.abc.HostnameResolver):
         async def getaddrinfo(self, host: object, port: object, *_: object) -> object:  # type: ignore[override]
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{i}", 1)) for i in (1, 2)]
@@ -50,7 +52,7 @@ async def test_connection_refused_at_all_addresses_raises_with_one_reason(monkey
     assert str(error) == "no connection to twice.example:1: Connection refused"
 
 
-async def test_unknown_host_name_raises_with_the_reason() -> None:
+async def test_unknown_host_name_raises_an_error_with_the_reason() -> None:
     class NoAddress(trio.abc.HostnameResolver):
         async def getaddrinfo(self, *_: object) -> object:  # type: ignore[override]
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -134,7 +136,7 @@ async def test_response_headers_timeout_raises_connection_lost(jump_clock: MockC
             jump_clock.jump(LONG)
 
 
-async def test_response_body_has_no_time_limit_in_the_http_client(jump_clock: MockClock) -> None:
+async def test_http_client_sets_no_time_limit_for_the_response_body(jump_clock: MockClock) -> None:
     release = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -154,7 +156,7 @@ async def test_response_body_has_no_time_limit_in_the_http_client(jump_clock: Mo
         assert await reply.read(10) == b"hello"
 
 
-async def test_https_to_a_server_without_tls_raises_with_the_reason() -> None:
+async def test_https_to_a_server_without_tls_raises_an_error_with_the_reason() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.stream.receive_some()
         await visitor.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -196,7 +198,7 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
     ("name", "trusted", "why"),
     [("127.0.0.1", False, "unable to get local issuer"), ("example.com", True, "IP address mismatch")],
 )
-async def test_invalid_certificate_raises_with_the_reason(
+async def test_invalid_certificate_raises_an_error_with_the_reason(
     authority: trustme.CA, name: str, trusted: bool, why: str
 ) -> None:
     async with scripted(answering(OK), ssl_context=certified(authority, name)) as server:
@@ -205,7 +207,7 @@ async def test_invalid_certificate_raises_with_the_reason(
     assert why in str(error)
 
 
-async def test_plain_http_to_a_tls_server_raises_with_the_reason() -> None:
+async def test_plain_http_to_a_tls_server_raises_an_error_with_the_reason() -> None:
     async with scripted(answering(b"\x15\x03\x01\x00\x02\x02\x46")) as server:  # an alert: unexpected message
         error = await failure(server.url)
     assert type(error) is BadResponse
@@ -222,6 +224,6 @@ async def test_ssl_context_that_negotiates_http_2_raises_request_not_sent(author
     assert "h2" in str(error)
 
 
-def test_ssl_context_with_an_http_url_raises_value_error() -> None:
+def test_http_client_raises_value_error_for_ssl_context_with_an_http_url() -> None:
     with pytest.raises(ValueError, match="https"):
         HttpClient("http://127.0.0.1", ssl_context=ssl.create_default_context())

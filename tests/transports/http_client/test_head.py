@@ -50,7 +50,7 @@ def test_valid_header_value_is_sent_unchanged(value: bytes) -> None:
 
 
 @given(st.binary(), st.binary())
-def test_any_accepted_header_occupies_exactly_one_line(name: bytes, value: bytes) -> None:
+def test_header_that_the_client_accepts_is_sent_as_exactly_one_line(name: bytes, value: bytes) -> None:
     try:
         head = request_head("GET", "/", [(name, value)], b"")
     except ValueError:

@@ -40,7 +40,7 @@ async def all_gone(server: Scripted) -> None:
 
 
 @pytest.mark.parametrize("late", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
-async def test_connection_closed_by_the_server_while_idle_is_not_reused(late: bytes) -> None:
+async def test_client_does_not_reuse_a_connection_that_the_server_closed_while_idle(late: bytes) -> None:
     left = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -123,7 +123,7 @@ async def test_idle_connection_is_closed_before_the_keep_alive_timeout_of_the_se
         await ended.wait()
 
 
-async def test_keep_alive_timeout_zero_closes_the_connection_after_each_response() -> None:
+async def test_connection_is_closed_after_each_response_if_keep_alive_timeout_is_zero() -> None:
     answer = OK.replace(b"\r\n\r\n", b"\r\nKeep-Alive: timeout=0\r\n\r\n")
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         for _ in range(2):
@@ -132,7 +132,7 @@ async def test_keep_alive_timeout_zero_closes_the_connection_after_each_response
         assert len(server.visitors) == 2
 
 
-async def test_number_of_idle_connections_is_limited() -> None:
+async def test_http_client_keeps_a_limited_number_of_idle_connections() -> None:
     release = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -155,7 +155,7 @@ async def test_number_of_idle_connections_is_limited() -> None:
         assert server.open == 0, "the client closes what it kept"
 
 
-async def test_closing_the_client_fails_running_requests_with_connection_lost() -> None:
+async def test_running_requests_raise_connection_lost_when_the_http_client_closes() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.gone()
@@ -171,7 +171,7 @@ async def test_closing_the_client_fails_running_requests_with_connection_lost() 
 
 
 @pytest.mark.parametrize("size", [30_000, 100_000, 8_000_000])
-async def test_early_response_is_read_although_the_server_stopped_reading_the_request(size: int) -> None:
+async def test_client_reads_an_early_response_even_if_the_server_stopped_reading_the_request(size: int) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.stream.receive_some(1000)
         await visitor.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\n\r\nlarge")
@@ -241,7 +241,7 @@ async def test_tls_connections_are_reused(authority: trustme.CA, size: int) -> N
         assert len(server.visitors) == 1
 
 
-async def test_host_name_with_several_addresses_connects_to_the_listening_address() -> None:
+async def test_client_connects_to_the_listening_address_of_a_host_name_with_several_addresses() -> None:
     async with scripted(answering(OK)) as server, HttpClient(f"http://localhost:{server.port}") as client:
         assert await call(client) == b"hello"
 
@@ -291,7 +291,7 @@ async def test_body_without_length_over_tls_is_complete_only_after_close_notify(
                 await call(client)
 
 
-async def test_1000_requests_with_300_abandoned_leave_no_descriptors_or_tasks() -> None:
+async def test_1000_requests_of_which_300_are_abandoned_leave_no_descriptors_or_tasks() -> None:
     async def script(visitor: Visitor) -> None:
         while request := await visitor.request():
             if b"/left" in request[:12]:
@@ -323,7 +323,7 @@ async def test_1000_requests_with_300_abandoned_leave_no_descriptors_or_tasks() 
     assert left[2] < objects + 3 * 1000, "trio keeps up to 1,000 deadlines that were not reached, of three objects each"
 
 
-async def test_failed_requests_leave_no_reference_cycles() -> None:
+async def test_failed_http_requests_leave_no_reference_cycles() -> None:
     async def script(visitor: Visitor) -> None:
         while request := await visitor.request():
             match request.split(b" ")[1]:
@@ -367,7 +367,7 @@ async def left_behind(server: Scripted) -> tuple[int, int, int]:
     return len(os.listdir("/proc/self/fd")), trio.lowlevel.current_statistics().tasks_living, len(gc.get_objects())
 
 
-async def test_ipv6_host_is_written_in_brackets() -> None:
+async def test_ipv6_address_in_the_host_header_is_written_in_brackets() -> None:
     hosts: list[bytes] = []
 
     async def script(visitor: Visitor) -> None:

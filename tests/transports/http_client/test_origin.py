@@ -34,7 +34,7 @@ def test_url_is_split_into_origin_and_target(url: str, origin: Origin, target: s
         ("http://[::1]:8000", "[::1]:8000", "[::1]:8000"),
     ],
 )
-def test_authority_contains_the_port_only_if_it_is_not_the_default(url: str, authority: str, address: str) -> None:
+def test_url_authority_contains_the_port_only_if_it_is_not_the_default(url: str, authority: str, address: str) -> None:
     origin, _ = split_url(url)
     assert (origin.authority, origin.address) == (authority, address)
 
@@ -76,7 +76,7 @@ def test_invalid_url_raises_value_error(url: str) -> None:
 @pytest.mark.parametrize(
     "form", ["https://{}", "https://{}/mcp", "https://{}:80/", "HTTPS://a.{}?b", "//{}/", "{}://a/"]
 )
-def test_host_name_encoding_is_limited_to_the_maximum_name_length(
+def test_host_name_longer_than_the_maximum_is_not_encoded(
     letters: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths = given_to_codecs(monkeypatch)

@@ -116,7 +116,9 @@ def test_proxy_environment_variables_select_the_proxy(environ: dict[str, str], u
     ],
 )
 @pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY"])
-def test_no_proxy_lists_the_exceptions(name: str, exceptions: str, host: str, exempt: bool) -> None:
+def test_no_proxy_environment_variable_lists_hosts_that_bypass_the_proxy(
+    name: str, exceptions: str, host: str, exempt: bool
+) -> None:
     environ = {"all_proxy": PROXY, name: exceptions}
     assert proxy_from_environment(environ, split_url(f"http://{host}/")[0]) == (None if exempt else CHOSEN)
 
@@ -222,7 +224,7 @@ def seeing(requests: list[bytes]) -> Script:
     return script
 
 
-async def test_proxy_gets_the_absolute_url_and_its_own_credentials_for_plain_http() -> None:
+async def test_proxy_gets_the_absolute_url_and_the_proxy_credentials_for_a_plain_http_request() -> None:
     seen: list[bytes] = []
     async with proxied(seeing(seen)) as (server, proxy, told):
         url = f"http://me:secret@127.0.0.1:{proxy.port}"
@@ -289,7 +291,9 @@ async def test_https_request_uses_a_connect_tunnel_without_exposing_headers_to_t
         (b"", "closed the connection"),
     ],
 )
-async def test_proxy_refusal_raises_with_its_status_and_without_the_password(answer: bytes, words: str) -> None:
+async def test_refusal_by_a_proxy_raises_an_error_with_its_status_but_not_the_password(
+    answer: bytes, words: str
+) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(answer)
@@ -307,7 +311,7 @@ async def test_proxy_refusal_raises_with_its_status_and_without_the_password(ans
     assert f"127.0.0.1:{proxy.port}" in said
 
 
-async def test_unreachable_proxy_is_named_in_the_error_without_its_password() -> None:
+async def test_error_for_an_unreachable_proxy_names_the_proxy_without_its_password() -> None:
     async with HttpClient("http://example.com", http_proxy="http://me:secret@127.0.0.1:1") as client:
         with pytest.raises(RequestNotSent, match=r"127\.0\.0\.1:1: Connection refused") as refused:
             async with client.request("POST", "/"):
@@ -315,7 +319,9 @@ async def test_unreachable_proxy_is_named_in_the_error_without_its_password() ->
     assert "secret" not in str(refused.value)
 
 
-async def test_proxy_environment_variables_apply_unless_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_http_client_uses_proxy_environment_variables_if_they_are_not_disabled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     async with scripted(answering(OK)) as server, scripted(answering(OK)) as proxy:

@@ -108,7 +108,7 @@ async def test_redirect_loop_stops_at_the_redirect_limit() -> None:
     assert asked == 1 + REDIRECT_LIMIT
 
 
-async def test_redirect_is_returned_if_following_is_disabled() -> None:
+async def test_redirect_is_returned_as_the_response_if_following_is_disabled() -> None:
     async def script(visitor: Visitor) -> None:
         while await visitor.request():
             await visitor.send(b"HTTP/1.1 307 Elsewhere\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n")

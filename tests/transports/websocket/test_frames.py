@@ -21,7 +21,7 @@ def parsed(frames: bytes, *, by_client: bool) -> list[object]:
 
 
 @given(lengths=st.lists(LENGTHS, max_size=4), masked=st.booleans())
-def test_each_message_becomes_one_websocket_text_frame(lengths: list[int], masked: bool) -> None:
+def test_each_message_is_sent_as_one_websocket_text_frame(lengths: list[int], masked: bool) -> None:
     messages = ["ü" * (length // 2) + "x" * (length % 2) for length in lengths]
     batch = "".join(f"{message}\n" for message in messages).encode()
     text, found = "", list[str]()
@@ -34,7 +34,7 @@ def test_each_message_becomes_one_websocket_text_frame(lengths: list[int], maske
     assert found == messages
 
 
-def test_websocket_masks_differ_from_frame_to_frame() -> None:
+def test_websocket_client_masks_each_frame_with_a_different_key() -> None:
     one, two = (bytes(text_frames(b"same\n", masked=True)) for _ in range(2))
     assert one[:2] == two[:2]
     assert one[2:6] != two[2:6]
@@ -75,7 +75,7 @@ def test_websocket_messages_within_the_limit_are_accepted(sizes: list[int], step
 
 
 @given(step=st.integers(1, 50))
-def test_websocket_message_over_the_limit_is_1009_at_any_chunk_boundary(step: int) -> None:
+def test_websocket_message_over_the_limit_causes_close_code_1009_at_any_chunk_boundary(step: int) -> None:
     part = TextMessage(data="x" * 500, message_finished=False)
     for frames in (client_frames(TextMessage(data="x" * 1001)), client_frames(part, part, TextMessage(data="x"))):
         code, _ = violation(frames, step) or (0, "")
@@ -83,24 +83,24 @@ def test_websocket_message_over_the_limit_is_1009_at_any_chunk_boundary(step: in
 
 
 @given(step=st.integers(1, 50))
-def test_websocket_binary_message_is_1003_at_any_chunk_boundary(step: int) -> None:
+def test_websocket_binary_message_causes_close_code_1003_at_any_chunk_boundary(step: int) -> None:
     frames = client_frames(TextMessage(data="x" * 200), Ping(payload=b"\x02"), BytesMessage(data=b"x"))
     assert (violation(frames, step) or (0, ""))[0] == 1003
 
 
 @pytest.mark.parametrize("opcode", [8, 9, 10])
-def test_oversized_websocket_control_frame_is_1002_by_its_header(opcode: int) -> None:
+def test_oversized_websocket_control_frame_causes_close_code_1002_as_soon_as_its_header_arrives(opcode: int) -> None:
     announced = bytes((0x80 | opcode, 0x80 | 127)) + (1 << 40).to_bytes(8, "big") + bytes(4)
     assert (violation(announced, 1) or (0, ""))[0] == 1002
     assert violation(bytes((0x80 | opcode, 0x80 | 125)) + bytes(4), 1) is None
 
 
-def test_oversized_websocket_message_is_rejected_by_its_header() -> None:
+def test_oversized_websocket_message_is_rejected_as_soon_as_its_header_arrives() -> None:
     frames = client_frames(TextMessage(data="x" * 70_000))
     assert violation(frames[:14], 14) is not None
     assert violation(frames[:9], 9) is None  # its length is not all there
 
 
 @given(data=st.binary(max_size=300), step=st.integers(1, 20))
-def test_websocket_frames_are_checked_equally_at_any_chunk_boundary(data: bytes, step: int) -> None:
+def test_websocket_frames_are_checked_in_the_same_way_at_any_chunk_boundary(data: bytes, step: int) -> None:
     assert violation(data, step) == violation(data, len(data) or 1)

@@ -20,7 +20,7 @@ def sockets() -> tuple[trio.SocketStream, trio.SocketStream]:
     return trio.SocketStream(near), trio.SocketStream(far)
 
 
-async def test_websocket_frames_put_before_a_write_are_sent_together_in_order() -> None:
+async def test_websocket_frames_queued_before_a_write_are_sent_together_in_order() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     writes: list[bytes] = []
@@ -40,7 +40,7 @@ async def test_websocket_frames_put_before_a_write_are_sent_together_in_order() 
     await far.aclose()
 
 
-async def test_websocket_frame_that_fits_the_socket_is_sent_without_a_task() -> None:
+async def test_websocket_frame_that_fits_the_socket_buffer_is_sent_without_a_writer_task() -> None:
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
     stream.put(b"\x81\x01a")
@@ -86,7 +86,7 @@ async def test_closed_socket_is_detected_by_the_websocket_writer_task() -> None:
     await far.aclose()
 
 
-async def test_put_nowait_sends_a_websocket_frame_or_drops_it() -> None:
+async def test_put_nowait_sends_a_websocket_frame_immediately_or_drops_it() -> None:
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
     frame = bytes(text_frames(b"%050d\n" % 0, masked=False))
@@ -122,7 +122,7 @@ async def test_put_nowait_returns_false_for_a_closed_or_non_socket_stream() -> N
     await far.aclose()
 
 
-async def test_websocket_frames_received_together_are_flagged() -> None:
+async def test_websocket_stream_marks_frames_that_were_received_together() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     frame = bytes(text_frames(b"0123456789\n", masked=True))
@@ -132,7 +132,7 @@ async def test_websocket_frames_received_together_are_flagged() -> None:
         assert stream.came_together == together
 
 
-async def test_no_frame_follows_a_websocket_close_frame() -> None:
+async def test_websocket_stream_sends_no_frame_after_a_close_frame() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     close = close_frame(1000, "", masked=False)
@@ -146,7 +146,7 @@ async def test_no_frame_follows_a_websocket_close_frame() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_writing_to_a_closed_websocket_peer_raises_in_all_waiting_tasks() -> None:
+async def test_all_tasks_that_wait_to_write_raise_if_the_websocket_peer_closes() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     await far.aclose()
@@ -179,7 +179,7 @@ async def test_websocket_frame_received_in_pieces_is_buffered_until_complete() -
     assert got == [HEAD, frame]
 
 
-async def test_websocket_handshake_is_passed_on_at_once_with_a_partial_frame() -> None:
+async def test_websocket_handshake_is_handled_immediately_even_if_a_partial_frame_follows() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     first = HEAD + text_frames(b"hello\n", masked=False)[:3]
@@ -188,7 +188,7 @@ async def test_websocket_handshake_is_passed_on_at_once_with_a_partial_frame() -
         assert await stream.receive_some() == first
 
 
-async def test_websocket_frames_are_checked_from_the_end_of_the_http_head() -> None:
+async def test_websocket_frame_checks_begin_after_the_end_of_the_http_head() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     await far.send_all(b"HTTP/1.1 101 Yes\n\n" + b"\x82\x00" + b"\x89\x04\r\n\r\n")
@@ -215,7 +215,7 @@ async def test_body_of_a_refused_websocket_handshake_is_not_checked_as_frames() 
     assert stream.violation is None
 
 
-async def test_unread_websocket_messages_count_towards_the_limit_until_consumed() -> None:
+async def test_unread_websocket_messages_count_towards_the_limit_until_they_are_read() -> None:
     caller, shared = Caller(), SharedBytes(400_000)
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 100_000, unread=shared.held_for(caller))
