@@ -78,7 +78,7 @@ def test_argument_value_is_converted_to_the_type_of_its_schema(pair: str, value:
         ('{"a": 5}', "an argument must be like NAME=VALUE, not '{\"a\": 5}': write all arguments with --args"),
     ],
 )
-def test_argument_value_that_does_not_fit_its_schema_is_refused_by_name(pair: str, words: str):
+def test_argument_value_that_does_not_fit_its_schema_raises_an_error_that_names_the_argument(pair: str, words: str):
     with pytest.raises(WrongArgument) as caught:
         arguments_typed([pair], SCHEMA)
     assert str(caught.value).startswith(words)
@@ -86,14 +86,14 @@ def test_argument_value_that_does_not_fit_its_schema_is_refused_by_name(pair: st
 
 @pytest.mark.parametrize("kind", ["", " ", "INTEGER", "\0", ["", ""]])
 @pytest.mark.parametrize("around", [lambda it: it, lambda it: {"anyOf": [it]}, lambda it: {"allOf": [it, it]}])
-def test_schema_type_unknown_to_json_schema_raises_wrong_argument(kind: Any, around: Callable[[Any], Any]):
+def test_argument_with_a_type_unknown_to_json_schema_raises_wrong_argument(kind: Any, around: Callable[[Any], Any]):
     schema = {"type": "object", "properties": {"x": around({"type": kind})}}
     with pytest.raises(WrongArgument, match=r"must be of the type '.*', which JSON Schema does not have, not '5'"):
         arguments_typed(["x=5"], schema)
 
 
 @pytest.mark.parametrize("kind", [[], [7], 7, None, {}])
-def test_schema_type_that_is_not_a_string_accepts_any_value(kind: Any):
+def test_argument_whose_schema_type_is_not_a_string_accepts_any_value(kind: Any):
     schema = {"type": "object", "properties": {"x": {"type": kind}}}
     assert arguments_typed(["x=5"], schema) == {"x": 5}
 
@@ -111,7 +111,7 @@ def test_argument_given_twice_on_the_command_line_is_refused():
         arguments_typed(["count=1", "count=2"], SCHEMA)
 
 
-def test_unknown_argument_is_refused_if_additional_properties_are_false():
+def test_unknown_argument_is_refused_if_the_schema_forbids_additional_properties():
     with pytest.raises(WrongArgument, match="the tool has no argument 'c'; it has a, b"):
         arguments_typed(["c=1"], {"properties": {"a": {}, "b": {}}, "additionalProperties": False})
 
@@ -129,14 +129,14 @@ HOSTILE = "\x1b]0;mine\x07\n\x1b[2J"
         {"properties": {str(number): {} for number in range(1000)}, "additionalProperties": False},
     ],
 )
-def test_error_about_a_hostile_schema_is_printable_and_short(schema: dict[str, Any]):
+def test_error_for_a_malicious_schema_is_printable_and_short(schema: dict[str, Any]):
     with pytest.raises(WrongArgument) as caught:
         arguments_typed(["c=x"], schema)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
 
 
-def test_name_value_pairs_override_the_json_object_of_arguments():
+def test_name_value_arguments_override_the_json_object_of_arguments():
     assert arguments_typed(["count=2"], SCHEMA, {"count": "as it is", "more": [1]}) == {"count": 2, "more": [1]}
 
 
@@ -149,7 +149,7 @@ def test_name_value_pairs_override_the_json_object_of_arguments():
         ("[" * 100_000, "--args"),
     ],
 )
-def test_invalid_json_object_of_arguments_is_refused(text: str, words: str):
+def test_invalid_json_object_passed_as_arguments_is_refused(text: str, words: str):
     with pytest.raises(WrongArgument) as caught:
         object_typed(text)
     assert str(caught.value).startswith(words)

@@ -25,7 +25,7 @@ def short(value: object) -> str:
     ],
     ids=short,
 )
-def test_progress_is_printed_as_text_without_a_terminal(progress: float, total: float | None, words: str):
+def test_progress_is_printed_as_text_if_there_is_no_terminal(progress: float, total: float | None, words: str):
     assert progress_words(Progress(progress, total, "x")) == words
 
 

@@ -69,7 +69,7 @@ def era(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-async def test_bridge_runs_one_server_process_per_client_and_ends_both_together(
+async def test_bridge_runs_one_server_process_per_client_and_ends_the_two_together(
     behind: str, transport: str, era: Any, socket_folder: Path
 ) -> None:
     if (transport, era) == ("http", "modern"):
@@ -117,7 +117,7 @@ def bridged(url: str, *options: str, **more: Any) -> AbstractAsyncContextManager
     return open_stdio(quick("bridge", *options, url), inherit_env=True, **more)
 
 
-async def test_host_that_only_starts_commands_reaches_a_listening_server_through_the_bridge(
+async def test_mcp_host_that_can_only_start_commands_reaches_an_http_server_through_the_bridge(
     transport: str, era: Any, socket_folder: Path
 ) -> None:
     server = Server("far away")
@@ -158,7 +158,7 @@ async def test_bridge_on_a_unix_socket_shares_one_server_between_programs(
                     assert (await client.call_tool("pid")).text == str(server.process.pid)
 
 
-async def test_bridge_target_can_be_a_name_from_a_host_configuration(behind: str, tmp_path: Path) -> None:
+async def test_bridge_target_can_be_a_server_name_from_a_host_configuration_file(behind: str, tmp_path: Path) -> None:
     program, *words = quick("run", behind)
     entry = {"command": program, "args": words}
     config = written(tmp_path / "hosts.json", json.dumps({"mcpServers": {"named": entry}}))
@@ -197,7 +197,7 @@ class Asleep:
             self.seen.set()
 
 
-async def test_lost_server_fails_the_call_and_ends_the_bridge(behind: str, era: Any) -> None:
+async def test_bridge_fails_the_call_and_ends_if_its_server_is_lost(behind: str, era: Any) -> None:
     asleep = Asleep()
     with trio.fail_after(PATIENCE):
         async with open_stdio(quick("bridge", behind), inherit_env=True, stderr=asleep, era=era) as client:

@@ -37,7 +37,7 @@ async def test_call_command_shows_server_logs_from_the_requested_level(level: st
     assert ("31mold" in ended.stderr) == told
 
 
-async def test_failed_tool_exits_with_1_and_prints_its_error_to_stderr():
+async def test_call_command_exits_with_1_and_prints_the_error_of_a_failed_tool_to_stderr():
     ended = await run([*CALL, DESK, "fail"])
     assert (ended.status, ended.stdout) == (1, "")
     assert ended.stderr == "no luck today\ntrio-mcp: the tool 'fail' failed\n"
@@ -85,7 +85,7 @@ CRASHING = """
         ({"result": {"content": [{"type": "text", "text": "internal error in tool crash"}], "isError": True}}, 1),
     ],
 )
-async def test_call_command_shows_server_traceback_for_an_error_and_for_a_failed_result(
+async def test_call_command_shows_the_server_traceback_for_an_error_response_and_for_an_error_result(
     answer: dict[str, Any], status: int, tmp_path: Path
 ):
     server = written(tmp_path / "crashing.py", CRASHING.format(answer=answer))
@@ -95,7 +95,7 @@ async def test_call_command_shows_server_traceback_for_an_error_and_for_a_failed
     assert shown == ["  INFO: called", "  Traceback (most recent call last):", *["    line"] * 50, "  KeyError: 1"]
 
 
-async def test_stderr_option_does_not_print_the_traceback_twice():
+async def test_call_command_with_stderr_option_prints_the_traceback_only_once():
     ended = await run([*CALL, DESK, "crash", "--stderr"])
     assert ended.stderr.count("KeyError: 'no ") == 1
     assert "the server wrote to standard error" not in ended.stderr
@@ -116,14 +116,14 @@ async def test_call_command_prints_raw_json_on_request_and_describes_images():
         (["pack", "--args", "{"], "--args is not valid JSON"),
     ],
 )
-async def test_invalid_call_arguments_are_usage_errors(words: list[str], told: str):
+async def test_call_command_reports_invalid_arguments_as_usage_errors(words: list[str], told: str):
     ended = await run([*CALL, DESK, *words])
     assert (ended.status, ended.stdout) == (2, "")
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-async def test_call_argument_that_is_not_valid_unicode_is_a_usage_error():
+async def test_call_command_reports_an_argument_that_is_not_valid_unicode_as_a_usage_error():
     ended = await run([*CALL, DESK, "hang", "note=\udcff"])
     assert ended.status == 2
     assert "the arguments cannot be sent" in ended.stderr
@@ -134,14 +134,14 @@ async def test_call_arguments_can_be_one_json_object():
     assert ended.stdout == "packed 3\n"
 
 
-async def test_call_without_a_terminal_reports_the_missing_elicitation_capability():
+async def test_call_command_without_a_terminal_reports_that_it_cannot_answer_elicitations():
     ended = await run([*CALL, DESK, "order"])
     assert (ended.status, ended.stdout) == (4, "")
     assert "the server responded with an error" in ended.stderr
     assert "'elicitation.form'" in ended.stderr
 
 
-async def test_call_command_shows_pages_to_visit_before_calling_again():
+async def test_call_command_shows_the_urls_to_visit_before_the_call_is_repeated():
     ended = await run([*CALL, DESK, "locked", "--era", "legacy"])
     assert ended.status == 4
     assert ended.stderr == (
@@ -150,7 +150,7 @@ async def test_call_command_shows_pages_to_visit_before_calling_again():
     )
 
 
-async def test_call_to_a_server_that_dies_shows_its_last_stderr_lines():
+async def test_call_command_shows_the_last_stderr_lines_of_a_server_that_dies():
     ended = await run([*CALL, DESK, "die"])
     assert ended.status == 3
     assert "the server exited (exit status -9); its last lines on stderr:\n  oh \ufffd[1mno\n" in ended.stderr
@@ -179,7 +179,7 @@ main()
 """
 
 
-async def test_call_beyond_timeout_is_cancelled_in_the_server(tmp_path: Path):
+async def test_call_command_that_exceeds_its_timeout_cancels_the_call_in_the_server(tmp_path: Path):
     note = tmp_path / "note"
     code = IMPATIENT.replace("NOTE", repr(str(note))).replace("LONG", f"{LONG}")
     command = [sys.executable, "-c", code, "call", DESK, "hang", f"note={note}", "--timeout", f"{LONG}"]
@@ -189,7 +189,7 @@ async def test_call_beyond_timeout_is_cancelled_in_the_server(tmp_path: Path):
     assert note.read_text() == "the caller's deadline passed"
 
 
-async def test_call_command_works_over_websocket(nursery: trio.Nursery):
+async def test_call_command_can_call_a_tool_over_websocket(nursery: trio.Nursery):
     listeners: Any = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
     url = f"ws://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp"
     ended = await run([*CALL, url, "pack", "files=1"])

@@ -99,7 +99,7 @@ async def test_ctrl_d_declines_an_elicitation_form(era: str):
 
 
 @pytest.mark.parametrize(("typed", "action"), [("yes\n", "accept"), ("\n", "decline"), ("\x04", "cancel")])
-async def test_elicitation_url_is_shown_and_visited_only_with_consent(typed: str, action: str):
+async def test_elicitation_url_is_shown_and_opened_only_if_the_user_agrees(typed: str, action: str):
     url = "https://bücher.example/sign-in?next=/\N{CYRILLIC SMALL LETTER A}"
     async with in_terminal(call(DESK, "visit", f"url={url}")) as terminal:
         await answer(terminal, ("do you agree to visit it? yes or no [no]: ", typed))

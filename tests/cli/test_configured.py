@@ -42,14 +42,14 @@ def test_config_option_reads_only_the_given_file(home: Path):
         target_typed("other", mine)
 
 
-def test_name_of_two_different_servers_in_configuration_files_is_refused(home: Path):
+def test_server_name_is_refused_if_configuration_files_define_different_servers_with_it(home: Path):
     write(home / ".mcp.json", {"files": {"command": "one"}})
     write(home / ".cursor" / "mcp.json", {"files": {"command": "two"}})
     with pytest.raises(NoTarget, match=r"the name 'files' means a different server in .* and .*; choose with --config"):
         target_typed("files")
 
 
-def test_name_of_the_same_server_in_two_configuration_files_is_accepted(home: Path):
+def test_server_name_is_accepted_if_two_configuration_files_define_the_same_server_with_it(home: Path):
     for path in (".mcp.json", ".cursor/mcp.json"):
         write(home / path, {"files": {"command": "one"}})
     assert target_typed("files") == Command(["one"])
@@ -61,7 +61,7 @@ def test_invalid_configuration_entry_is_refused_with_the_reason(home: Path):
         target_typed("web")
 
 
-def test_unknown_server_name_reports_configuration_files_that_are_broken(home: Path):
+def test_error_for_an_unknown_server_name_names_configuration_files_that_are_broken(home: Path):
     (home / ".mcp.json").write_text("{ // broken")
     write(home / ".cursor" / "mcp.json", {"mine": {"command": "mine"}})
     write(home / ".gemini" / "settings.json", {}, "theme")
@@ -80,7 +80,7 @@ def test_unknown_server_name_reports_configuration_files_that_are_broken(home: P
         target_typed("files", home / ".mcp.json")
 
 
-def test_duplicate_name_in_a_configuration_file_uses_the_last_with_a_warning(
+def test_last_of_two_entries_with_one_name_in_a_configuration_file_is_used_with_a_warning(
     home: Path, capsys: pytest.CaptureFixture[str]
 ):
     (home / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "b"}, "a": {"command": "c"}}}')

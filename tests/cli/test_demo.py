@@ -12,7 +12,7 @@ from tests.cli.terminals import in_terminal
 DEMO = [*TRIO_MCP, "demo"]
 
 
-async def test_piped_demo_prints_plain_lines_without_control_characters():
+async def test_demo_command_without_a_terminal_prints_lines_without_control_characters():
     ended = await run(DEMO)
     assert (ended.status, ended.stderr) == (0, "")
     assert "\x1b" not in ended.stdout
@@ -33,7 +33,7 @@ async def test_piped_demo_prints_plain_lines_without_control_characters():
 
 
 @pytest.mark.parametrize(("option", "url"), [("--http", "http://"), ("--websocket", "ws://")])
-async def test_network_demo_runs_two_clients_and_cancels_one(option: str, url: str):
+async def test_demo_command_over_the_network_runs_two_clients_and_cancels_one(option: str, url: str):
     ended = await run([*DEMO, option])
     assert (ended.status, ended.stderr) == (0, "")
     for words in (
@@ -48,7 +48,7 @@ async def test_network_demo_runs_two_clients_and_cancels_one(option: str, url: s
         assert words in ended.stdout
 
 
-async def test_demo_with_auth_option_points_to_the_authorization_example():
+async def test_demo_command_with_auth_option_points_to_the_authorization_example():
     ended = await run([*DEMO, "--auth"])
     assert (ended.status, ended.stdout) == (2, "")
     assert "python -m examples.authorization" in ended.stderr

@@ -88,14 +88,14 @@ async def test_inspect_command_warns_if_the_server_card_differs_from_the_live_se
 
 
 @pytest.mark.parametrize("catalog", [{"entries": []}, [], {"entries": [{"type": "other"}]}])
-async def test_inspect_command_connects_to_the_url_itself_without_a_usable_catalog(catalog: Any) -> None:
+async def test_inspect_command_connects_to_the_url_itself_if_there_is_no_usable_catalog(catalog: Any) -> None:
     async with host(catalog=catalog) as here:
         ended = await run([*INSPECT, base(here)])
     assert ended.status == 3 or ended.status == 4, "nothing is served at the root"
     assert "connecting to the URL itself" in ended.stderr
 
 
-async def test_inspect_without_a_terminal_refuses_servers_on_another_host() -> None:
+async def test_inspect_command_without_a_terminal_refuses_servers_on_another_host() -> None:
     async with host() as elsewhere:
         for found in (f"{base(elsewhere)}/mcp/server-card", card(f"{base(elsewhere)}/mcp")):
             async with host(found) as here:

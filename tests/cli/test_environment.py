@@ -24,7 +24,9 @@ def is_starter(command: click.Command | None) -> bool:
 STARTERS = sorted(name for name, command in COMMANDS.items() if is_starter(command))
 
 
-def test_command_typed_in_a_shell_inherits_the_environment_but_a_configured_command_does_not(tmp_path: Path) -> None:
+def test_server_command_from_the_command_line_inherits_the_environment_but_a_configured_one_does_not(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"one": {"command": "server", "env": {"KEY": "1"}}}}')
     for typed in (["server"], "sh -c true"):
@@ -53,5 +55,5 @@ def test_help_of_gateway_describes_the_environment_of_its_servers() -> None:
     assert "gets a few harmless environment variables (PATH, HOME, ...) and those of the entry" in (option.help or "")
 
 
-def test_environment_help_is_checked_for_all_commands_that_start_servers() -> None:
+def test_tests_of_the_environment_help_cover_all_commands_that_start_servers() -> None:
     assert {"bridge", "call", "complete", "inspect", "prompt", "read"} <= set(STARTERS)

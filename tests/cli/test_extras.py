@@ -22,7 +22,7 @@ SERVER = """
 """
 
 
-def test_header_option_applies_to_urls_and_env_option_to_commands() -> None:
+def test_header_option_adds_headers_to_a_url_and_env_option_adds_variables_to_a_command() -> None:
     assert with_extras(Address("https://a/mcp", headers={"A": "1"}), ["B: 2: 3"], []) == Address(
         "https://a/mcp", headers={"A": "1", "B": "2: 3"}
     )
@@ -42,7 +42,7 @@ def test_header_option_applies_to_urls_and_env_option_to_commands() -> None:
         (Address("http://far.example/mcp"), ["Authorization: Bearer x"], [], "https"),
     ],
 )
-def test_invalid_header_or_env_option_is_refused_without_its_secret(
+def test_error_for_an_invalid_header_or_env_option_does_not_contain_its_secret(
     target: Command | Address, headers: list[str], env: list[str], told: str
 ) -> None:
     with pytest.raises(NoTarget, match=told) as caught:
@@ -50,7 +50,7 @@ def test_invalid_header_or_env_option_is_refused_without_its_secret(
     assert "secret" not in str(caught.value)
 
 
-async def test_header_and_env_options_reach_the_server(tmp_path: Path) -> None:
+async def test_values_of_header_and_env_options_reach_the_server(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     ended = await run([*TRIO_MCP, "call", file, "told", "--env", "KEY=from the user"])
     assert ended.stdout == "from the user None\n"

@@ -79,13 +79,13 @@ def test_typed_form_answer_that_does_not_fit_is_refused_with_the_reason(schema: 
         field(schema).value(typed)
 
 
-def test_form_field_with_a_schema_reference_has_its_choices() -> None:
+def test_form_field_with_a_schema_reference_offers_the_choices_of_the_referenced_schema() -> None:
     optional = {"anyOf": [{"$ref": "#/$defs/Colour"}, {"type": "null"}], "title": "Colour", "default": None}
     (only,) = form_fields({"properties": {"it": optional}, "$defs": {"Colour": COLOURS}})
     assert (only.title, only.required, only.default, only.value("green")) == ("Colour", False, None, "g")
 
 
-def test_form_field_prompt_shows_the_default_of_an_empty_line():
+def test_form_field_prompt_shows_the_default_that_an_empty_line_selects():
     assert field({"type": "string", "description": "Your name"}).question("Ada") == "Your name [Ada]"
     assert field({"type": "string", "title": "Name"}).question(None) == "Name (optional)"
     assert field({"type": "boolean"}, required=True).question(False) == "it (y/n) [n]"

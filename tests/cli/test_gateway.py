@@ -53,7 +53,7 @@ def entry_of(config: str, name: str) -> dict[str, Any]:
     return json.loads(Path(config).read_text())["mcpServers"][name]
 
 
-async def test_gateway_over_http_merges_servers_and_restarts_one_that_dies(config: str) -> None:
+async def test_gateway_over_http_merges_servers_and_restarts_a_server_that_dies(config: str) -> None:
     async with running("gateway", "--config", config, "--http", "0") as gate:
         await gate.line("(bad) in .* is left out")
         url = await gate.line(r"serving 'mcp' at (\S+);")
@@ -80,7 +80,7 @@ async def test_gateway_over_stdio_serves_the_program_that_started_it(config: str
             assert (await client.call_tool("two__pid")).text.isdigit()
 
 
-async def test_unresponsive_server_does_not_delay_gateway_or_other_servers(config: str) -> None:
+async def test_unresponsive_server_does_not_delay_the_gateway_or_other_servers(config: str) -> None:
     add_entry(config, "mute", {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]})
     async with running("gateway", "--config", config, "--http", "0") as gate:
         url = await gate.line(r"serving 'mcp' at (\S+);")

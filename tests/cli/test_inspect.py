@@ -70,7 +70,7 @@ def shop(tmp_path: Path) -> str:
     return written(tmp_path / "shop.py", SHOP)
 
 
-async def test_inspect_command_prints_tables_of_what_a_file_serves(shop: str):
+async def test_inspect_command_prints_tables_of_the_tools_and_resources_that_a_file_serves(shop: str):
     ended = await run([*INSPECT, shop])
     assert (ended.status, ended.stderr) == (0, "")
     lines = [" ".join(line.replace("│", " ").split()) for line in ended.stdout.splitlines()]
@@ -89,7 +89,7 @@ async def test_inspect_command_prints_tables_of_what_a_file_serves(shop: str):
     assert "\x1b" not in ended.stdout
 
 
-async def test_inspect_command_json_contains_everything_in_wire_format(shop: str):
+async def test_inspect_command_with_json_option_prints_everything_with_protocol_field_names(shop: str):
     ended = await run([*INSPECT, shop, "--json", "--era", "legacy"])
     offers = json.loads(ended.stdout)
     assert offers["server"] == {"name": "shop", "version": "2.5"}
@@ -162,7 +162,7 @@ async def test_inspect_command_lists_skills_with_their_file_counts(tmp_path: Pat
     assert [skill["frontmatter"]["name"] for skill in offers["skills"]] == ["pdf"]
 
 
-async def test_inspect_command_shows_undeclared_features_as_null_and_without_table(tmp_path: Path):
+async def test_inspect_command_shows_undeclared_features_as_null_in_json_and_prints_no_table_for_them(tmp_path: Path):
     bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
     ended = await run([*INSPECT, bare, "--json"])
     offers = json.loads(ended.stdout)
@@ -199,20 +199,20 @@ async def test_inspect_command_connects_to_a_tcp_url(nursery):
         ("ws://" + "a" * 64 + ".example/mcp", "not a valid host name"),
     ],
 )
-async def test_invalid_inspect_target_is_a_usage_error(target: str, words: str):
+async def test_inspect_command_reports_an_invalid_target_as_a_usage_error(target: str, words: str):
     ended = await run([*INSPECT, target])
     assert ended.status == 2
     assert words in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-async def test_dashes_without_a_command_are_a_usage_error():
+async def test_inspect_command_reports_two_dashes_without_a_command_as_a_usage_error():
     ended = await run([*INSPECT, "--"])
     assert ended.status == 2
     assert "a command is missing after --" in ended.stderr
 
 
-async def test_inspect_of_a_server_that_exits_shows_its_last_output():
+async def test_inspect_command_shows_the_last_output_of_a_server_that_exits():
     code = "import sys; print('usage', file=sys.stdout); sys.exit('out of \x1b[5mluck')"
     ended = await run([*INSPECT, "--", sys.executable, "-c", code])
     assert ended.status == 3
@@ -221,14 +221,14 @@ async def test_inspect_of_a_server_that_exits_shows_its_last_output():
     assert f"\nits last lines on stdout:\n  usage\nits command: {sys.executable} -c 'import sys; " in ended.stderr
 
 
-async def test_inspect_of_an_unreachable_address_is_reported_without_traceback():
+async def test_inspect_command_reports_an_unreachable_address_without_a_traceback():
     ended = await run([*INSPECT, "tcp://127.0.0.1:9"])
     assert ended.status == 3
     assert ended.stderr.startswith("trio-mcp: no connection to 127.0.0.1 port 9")
     assert "Traceback" not in ended.stderr
 
 
-async def test_inspect_of_a_server_that_never_answers_times_out():
+async def test_inspect_command_times_out_if_the_server_never_answers():
     ended = await run([*INSPECT, "--timeout", "0.3", "--", sys.executable, "-c", "import sys; sys.stdin.read()"])
     assert ended.status == 5
     words = "trio-mcp: the server did not respond in time: the time is over: 0.3 s; its command: "
@@ -264,7 +264,7 @@ HOSTILE = """
 
 
 @pytest.mark.parametrize("command", [[*INSPECT], [*TRIO_MCP, "call"]])
-async def test_recursive_schema_does_not_block_inspect_or_call(tmp_path: Path, command: list[str]):
+async def test_recursive_schema_does_not_block_the_inspect_and_call_commands(tmp_path: Path, command: list[str]):
     words = ["loop", "a1=1", "a2=2"] if command[-1] == "call" else []
     ended = await run([*command, written(tmp_path / "hostile.py", HOSTILE), *words, "--timeout", "50"])
     assert ended.status == 0, ended.stderr
@@ -288,7 +288,9 @@ async def test_inspect_command_shows_invisible_characters_in_names_as_escapes(tm
 
 
 @pytest.mark.parametrize(("status", "ending"), [(403, 4), (503, 4), (None, 3)])
-async def test_inspect_command_distinguishes_http_refusal_from_unreachable_server(status: int | None, ending: int):
+async def test_inspect_command_reports_an_http_refusal_differently_from_an_unreachable_server(
+    status: int | None, ending: int
+):
     async def refuse(_: Got, answer: Answer) -> None:
         await answer.whole(status or 500, b"not you")
 
@@ -355,7 +357,7 @@ _BOTH = {"tools": {}, "prompts": {}}
         ({}, {"tools/list": {"result": _TOOLS}}, "tools", "without declaring", 0),
     ],
 )
-async def test_inspect_of_a_server_with_one_invalid_list_shows_the_others_and_the_problem(
+async def test_inspect_command_shows_the_problem_of_one_invalid_list_and_all_other_lists(
     tmp_path: Path, capabilities: object, answers: object, kind: str, problem: str, status: int
 ):
     file = written(tmp_path / "odd.py", ODD)
@@ -373,7 +375,7 @@ async def test_inspect_of_a_server_with_one_invalid_list_shows_the_others_and_th
     assert ("did not respond in time" in as_text.stderr) is (status == 5)
 
 
-async def test_inspect_command_treats_refused_undeclared_tools_as_none_without_a_problem(tmp_path: Path):
+async def test_inspect_command_reports_no_problem_if_a_server_refuses_tools_it_did_not_declare(tmp_path: Path):
     file = written(tmp_path / "odd.py", ODD)
     for answers in ({}, {"tools/list": {"result": {"tools": []}}}):
         command = ["--json", "--", sys.executable, file, json.dumps([{}, answers])]
@@ -381,7 +383,7 @@ async def test_inspect_command_treats_refused_undeclared_tools_as_none_without_a
         assert (offers["tools"], offers["problems"]) == (None, {})
 
 
-async def test_call_of_a_tool_of_a_server_without_tools_capability_works(tmp_path: Path):
+async def test_call_command_can_call_a_tool_of_a_server_that_declares_no_tools_capability(tmp_path: Path):
     result = {"result": {"content": [{"type": "text", "text": "done"}]}}
     answers = {"tools/list": {"result": _TOOLS}, "tools/call": result}
     server = ["--", sys.executable, written(tmp_path / "odd.py", ODD), json.dumps([{}, answers])]

@@ -53,7 +53,7 @@ async def test_web_inspector_reports_a_port_in_use():
     assert f"cannot serve the web inspector on port {port}" in ended.stderr
 
 
-async def test_web_and_json_options_of_inspect_are_exclusive():
+async def test_inspect_command_refuses_the_web_and_json_options_together():
     ended = await run([*INSPECT, "--json", DESK])
     assert (ended.status, "cannot be combined" in ended.stderr) == (2, True)
 

@@ -43,7 +43,9 @@ def install(*words: str) -> Result:
     return CliRunner().invoke(trio_mcp, ["install", *words], standalone_mode=False)
 
 
-def test_install_of_the_same_file_by_two_paths_is_one_entry(server: str, home: Path, tmp_path: Path) -> None:
+def test_install_command_writes_one_entry_for_a_file_given_by_two_different_paths(
+    server: str, home: Path, tmp_path: Path
+) -> None:
     (home / "link").symlink_to(tmp_path / "elsewhere" / "deep", target_is_directory=True)
     (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
     other = written(tmp_path / "elsewhere" / "echo.py", SERVER)
@@ -61,7 +63,7 @@ def test_install_of_the_same_file_by_two_paths_is_one_entry(server: str, home: P
             assert "has it already" in done.stderr
 
 
-async def test_install_of_a_missing_file_prints_one_line_without_usage() -> None:
+async def test_install_command_reports_a_missing_file_in_one_line_without_usage() -> None:
     ended = await run([*TRIO_MCP, "install", "nowhere.py", "--client", "cursor"])
     assert (ended.status, ended.stderr) == (2, "trio-mcp: there is no Python file 'nowhere.py'\n")
 
@@ -183,7 +185,7 @@ def test_install_command_leaves_an_invalid_configuration_file_unchanged(server: 
     assert os.listdir(home) == [".mcp.json"]
 
 
-def test_install_command_fills_an_empty_configuration_file(server: str, home: Path):
+def test_install_command_adds_an_entry_to_an_empty_configuration_file(server: str, home: Path):
     (home / ".mcp.json").write_text("\n")
     assert install(server, "--client", "claude-code").return_value == 0
     assert "echo server" in json.loads((home / ".mcp.json").read_text())["mcpServers"]
@@ -198,7 +200,7 @@ def test_install_command_does_not_write_a_server_that_does_not_start(tmp_path: P
     assert os.listdir(home) == []
 
 
-async def test_invalid_install_arguments_are_usage_errors(server: str, home: Path):
+async def test_install_command_reports_invalid_arguments_as_usage_errors(server: str, home: Path):
     for words, told in [
         (["no.py", "--client", "cursor"], "there is no Python file 'no.py'"),
         ([server, "--client", "emacs"], "'emacs' is not one of 'claude-desktop'"),

@@ -67,7 +67,7 @@ def test_json_edit_keeps_a_comment_in_an_empty_object():
     assert after == '{"x": 1, "s": {\n    // none yet\n"n": 2\n}}'
 
 
-def test_json_edit_sets_the_last_of_duplicate_members():
+def test_json_edit_sets_the_last_of_several_members_with_the_same_name():
     assert with_value('{"a": 1, "a": 2}', ("a",), 3) == '{"a": 1, "a": 3}'
 
 
@@ -101,7 +101,7 @@ settings = st.dictionaries(texts | st.just("s"), values | st.dictionaries(texts,
 
 
 @given(settings, st.sampled_from([None, 1, 4, "\t"]), st.booleans(), texts)
-def test_json_edit_changes_one_value_and_preserves_all_other_text(
+def test_json_edit_changes_one_value_and_keeps_all_other_text(
     content: dict[str, Any], indent: int | str | None, spaced: bool, name: str
 ):
     section = content.get("s", {})

@@ -38,7 +38,7 @@ def test_config_file_edit_creates_a_private_file_and_its_directories(tmp_path: P
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_config_file_edit_behind_a_symlink_keeps_the_symlink(path: Path):
+def test_config_file_edit_through_a_symlink_keeps_the_symlink(path: Path):
     link = path.with_name("link.json")
     link.symlink_to(path)
     EditedFile.read(link).write("new")
@@ -97,14 +97,14 @@ def test_config_file_edit_refuses_a_fifo_without_blocking(tmp_path: Path, writin
         os.close(end)
 
 
-def test_config_file_edit_behind_a_broken_directory_symlink_is_refused(tmp_path: Path):
+def test_config_file_edit_through_a_broken_directory_symlink_is_refused(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
     with pytest.raises(CannotChange, match=r"link is a link to .*away, which does not exist"):
         EditedFile.read(tmp_path / "link" / "more" / "host.json")
     assert os.listdir(tmp_path) == ["link"]
 
 
-def test_config_file_edit_behind_a_broken_symlink_creates_no_directory(tmp_path: Path):
+def test_config_file_edit_through_a_broken_symlink_creates_no_directory(tmp_path: Path):
     (tmp_path / "host.json").symlink_to(tmp_path / "gone" / "host.json")
     (tmp_path / "mcp.json").symlink_to(tmp_path / "real.json")
     with pytest.raises(CannotChange, match=r"host.json is a link to .*, which does not exist"):

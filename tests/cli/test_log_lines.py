@@ -14,7 +14,7 @@ def not_set_up(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
     return root
 
 
-def test_log_lines_contain_no_terminal_control_characters_of_a_peer(
+def test_log_lines_contain_no_terminal_control_characters_sent_by_a_peer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     root = not_set_up(monkeypatch)

@@ -22,7 +22,7 @@ async def test_version_option_prints_the_version_of_the_distribution():
     assert (ended.status, ended.stdout) == (0, f"trio-mcp, version {version('trio-mcp')}\n")
 
 
-async def test_module_runs_as_a_command_and_help_lists_the_commands():
+async def test_python_dash_m_trio_mcp_runs_and_its_help_lists_the_commands():
     ended = await run([sys.executable, "-m", "trio_mcp.cli", "--help"])
     assert ended.status == 0
     assert "trio-mcp demo" in ended.stdout
@@ -36,7 +36,7 @@ async def test_unknown_command_is_a_usage_error():
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
-async def test_command_without_the_cli_extra_names_the_extra_to_install(missing: str):
+async def test_command_reports_the_extra_to_install_if_the_cli_extra_is_missing(missing: str):
     code = f"import sys; sys.modules[{missing!r}] = None; from trio_mcp.cli.main import main; main()"
     ended = await run([sys.executable, "-c", code])
     assert ended.status == 2
@@ -54,7 +54,7 @@ async def test_command_group_does_not_import_heavy_modules():
     assert (await run([sys.executable, "-c", code])).stdout == "set()\n"
 
 
-async def test_command_is_loaded_without_the_other_commands():
+async def test_each_command_is_imported_without_the_other_commands():
     code = (
         "import sys; from trio_mcp.cli.group import trio_mcp; trio_mcp.get_command(None, 'run'); "
         "print(*[name for name in sys.modules if name.startswith('trio_mcp.cli.commands.')])"
@@ -70,13 +70,13 @@ def test_command_list_shows_the_summary_of_each_command(name: str):
     assert " ".join((command.help or "").partition("\n\n")[0].split()) == SUMMARIES[name]
 
 
-async def test_closed_stdout_pipe_causes_no_traceback():
+async def test_command_prints_no_traceback_if_its_stdout_pipe_is_closed():
     command = f"{shlex.join(TRIO_MCP)} inspect {DEMO_SERVER} --json | head -n 1"
     ended = await run(["bash", "-c", command])
     assert (ended.stdout, ended.stderr) == ("{\n", "")
 
 
-async def test_ctrl_c_causes_no_traceback():
+async def test_command_prints_no_traceback_after_ctrl_c():
     silent = "import sys; print('here', file=sys.stderr, flush=True); sys.stdin.read()"
     async with in_terminal([*TRIO_MCP, "inspect", "--stderr", "--", sys.executable, "-c", silent]) as terminal:
         await terminal.read_until("here")

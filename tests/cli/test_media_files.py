@@ -41,7 +41,7 @@ def test_media_content_is_saved_in_a_file_named_after_the_tool_and_content_type(
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == [file]
 
 
-def test_saving_media_overwrites_no_file_and_skips_text(tmp_path: Path) -> None:
+def test_media_content_is_saved_without_overwriting_files_and_text_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "draw-1.png").write_text("mine")
     assert saved(ImageContent(DATA, "image/png"), tmp_path, "draw") == tmp_path / "draw-2.png"
     assert (tmp_path / "draw-1.png").read_text() == "mine"

@@ -38,7 +38,7 @@ def odd(tmp_path: Path) -> str:
     return shlex.join([sys.executable, written(tmp_path / "odd.py", SERVER.format(answers=answers))])
 
 
-async def test_inspect_of_a_nonconforming_server_shows_readable_parts_and_faults(odd: str) -> None:
+async def test_inspect_command_shows_readable_parts_and_faults_of_a_nonconforming_server(odd: str) -> None:
     ended = await run([*TRIO_MCP, "inspect", odd])
     assert ended.status == 0, ended
     assert all(word in ended.stdout for word in ("odd", "good", "bare", "a:b"))
@@ -49,7 +49,7 @@ async def test_inspect_of_a_nonconforming_server_shows_readable_parts_and_faults
     assert "Traceback" not in ended.stderr
 
 
-async def test_inspect_of_a_nonconforming_server_prints_valid_json(odd: str) -> None:
+async def test_inspect_command_prints_valid_json_for_a_nonconforming_server(odd: str) -> None:
     ended = await run([*TRIO_MCP, "inspect", odd, "--json"])
     assert ended.status == 0, ended
     shown = json.loads(ended.stdout)
@@ -75,7 +75,7 @@ async def test_commands_print_readable_parts_of_a_nonconforming_result(
     assert (ended.status, printed in ended.stdout) == (0, True), ended
 
 
-async def test_bridge_to_a_nonconforming_server_serves_its_client(odd: str) -> None:
+async def test_bridge_serves_its_client_although_the_server_is_nonconforming(odd: str) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio([*TRIO_MCP, "bridge", odd], connect_timeout=PATIENCE) as client:
             assert client.server_info == Implementation("odd", "")

@@ -51,7 +51,7 @@ async def page(port: int) -> str:
 CALLS = re.compile(r'mcp_server_operation_duration_seconds_count\{([^}]*gen_ai_tool_name="pid"[^}]*)\} (\S+)')
 
 
-async def test_metrics_option_serves_a_page_for_one_process(tmp_path: Path) -> None:
+async def test_run_command_with_metrics_option_serves_a_metrics_page(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--metrics", "0") as server:
@@ -61,7 +61,7 @@ async def test_metrics_option_serves_a_page_for_one_process(tmp_path: Path) -> N
         assert float(count) == 1
 
 
-async def test_metrics_page_covers_all_workers_and_keeps_its_port_on_reload(tmp_path: Path) -> None:
+async def test_metrics_page_includes_all_workers_and_keeps_its_port_after_a_reload(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
     file, port = written(tmp_path / "server.py", SERVER), free_port()
     options = ["--stateless", "--workers", "2", "--metrics", str(port)]
@@ -123,7 +123,7 @@ async def test_metrics_option_is_refused_if_the_server_sets_its_own_tracing(tmp_
     assert "pass the tracing of a PrometheusPage" in ended.stderr
 
 
-async def test_json_log_format_writes_each_line_as_json(tmp_path: Path) -> None:
+async def test_run_command_with_json_log_format_writes_each_log_line_as_json(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--access-log", "--log-format", "json") as server:
         lines = [json.loads(await server.line(r"(.*)\n"))]

@@ -70,7 +70,7 @@ def document(folder: Path) -> Any:
     return json.loads((folder / "dist" / "server.json").read_text())
 
 
-async def test_pack_command_writes_bundle_and_documents_that_fit_their_schemas(folder: Path) -> None:
+async def test_pack_command_writes_a_bundle_whose_manifest_files_match_their_schemas(folder: Path) -> None:
     download = "https://github.com/example/weather/releases/download/v1.0.2/weather.mcpb"
     ended = await pack(folder, "--download", download, "--url", "https://example.com/mcp", "--author", "Ann")
     assert (ended.status, ended.stdout) == (0, "")
@@ -127,7 +127,7 @@ async def test_packed_server_can_be_started_and_called(folder: Path, tmp_path: P
         assert (await client.call_tool("forecast", {"place": "Oslo"})).content[0].text == "rain in Oslo"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_pack_of_the_same_files_makes_an_identical_bundle(folder: Path) -> None:
+async def test_pack_command_creates_an_identical_bundle_from_the_same_files(folder: Path) -> None:
     for name in ("b.txt", "a.txt", "z/y.txt"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(name)
@@ -147,7 +147,7 @@ async def test_pack_of_the_same_files_makes_an_identical_bundle(folder: Path) ->
     assert (modes["a.txt"], modes["b.txt"]) == (0o644, 0o755)
 
 
-async def test_bundle_written_into_the_packed_folder_is_not_in_the_next_bundle(folder: Path) -> None:
+async def test_pack_command_does_not_include_an_earlier_bundle_in_the_next_bundle(folder: Path) -> None:
     for _ in range(2):
         ended = await run([*PACK, str(folder / "app.py"), *NAME, "-o", str(folder)])
         assert ended.status == 0
@@ -181,7 +181,7 @@ async def test_pack_command_leaves_out_caches_repositories_and_excluded_files_an
         ("Secrets.toml", ""),
     ],
 )
-async def test_pack_command_refuses_files_that_look_like_secrets_unless_excluded(
+async def test_pack_command_refuses_files_that_look_like_secrets_if_they_are_not_excluded(
     folder: Path, name: str, text: str
 ) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
@@ -230,7 +230,7 @@ SECRETS: dict[str, bytes | str] = {
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_secrets_are_recognised_by_file_name_or_content(tmp_path: Path, name: str) -> None:
+def test_pack_command_recognises_secrets_by_file_name_or_content(tmp_path: Path, name: str) -> None:
     content = SECRETS[name]
     (path := tmp_path / name).parent.mkdir(exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -243,7 +243,7 @@ def test_secrets_are_recognised_by_file_name_or_content(tmp_path: Path, name: st
 A_STORE = "looks like a secret .a task or session store"
 
 
-async def test_task_store_database_is_recognised_as_secret_while_open_and_closed(tmp_path: Path) -> None:
+async def test_pack_command_treats_an_open_or_closed_task_store_database_as_a_secret(tmp_path: Path) -> None:
     async with SQLiteTaskStore(tmp_path / "data.bin") as store:
         await store.expire(limit=0)
         with pytest.raises(CommandError, match=r"data\.bin-wal looks like a secret .the log of a database in"):
@@ -252,7 +252,7 @@ async def test_task_store_database_is_recognised_as_secret_while_open_and_closed
         files_of(tmp_path, tmp_path / "dist", [])
 
 
-async def test_shared_storage_database_is_recognised_as_a_secret(tmp_path: Path) -> None:
+async def test_pack_command_treats_a_shared_storage_database_as_a_secret(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_http, Server("x"), port=0, shared=SQLiteStorage(tmp_path / "data.bin")))
         nursery.cancel_scope.cancel(reason="the store is made")
@@ -260,7 +260,7 @@ async def test_shared_storage_database_is_recognised_as_a_secret(tmp_path: Path)
         files_of(tmp_path, tmp_path / "dist", ["*.bin-*"])
 
 
-def test_files_that_only_resemble_secrets_are_packed(tmp_path: Path) -> None:
+def test_pack_command_includes_files_that_only_resemble_secrets(tmp_path: Path) -> None:
     plain = {
         **dict.fromkeys(
             ("tokenizer.json", "tokens.py", "auth.py", "keymap.json", "key_bindings.json", "monkey.txt"), "{}"
@@ -296,7 +296,7 @@ async def test_pack_command_reports_all_secrets_at_once_and_lists_all_excluded_f
         assert "token.json" in archive.namelist()
 
 
-def test_files_of_installed_packages_are_not_checked_for_secrets(tmp_path: Path) -> None:
+def test_pack_command_does_not_check_files_of_installed_packages_for_secrets(tmp_path: Path) -> None:
     (tmp_path / "lib" / "some-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "lib" / "some").mkdir()
     (tmp_path / "lib" / "some-1.0.dist-info" / "RECORD").write_text("some/token.json,sha256=x,2\n../prod.env,,\n")
@@ -390,14 +390,14 @@ async def test_pack_command_requires_trio_mcp_in_the_dependencies_of_an_existing
         assert archive.read("pyproject.toml").decode() == text
 
 
-async def test_dependency_option_adds_packages_without_a_project_file(folder: Path) -> None:
+async def test_pack_command_with_dependency_option_adds_packages_if_there_is_no_project_file(folder: Path) -> None:
     needed = 'httpx>=0.28; python_version >= "3.11"'
     assert (await pack(folder, "--dependency", needed)).status == 0
     with bundle(folder) as archive:
         assert tomllib.loads(archive.read("pyproject.toml").decode())["project"]["dependencies"][1] == needed
 
 
-async def test_pack_with_python_runtime_requires_installed_packages_in_the_folder(folder: Path) -> None:
+async def test_pack_command_for_the_python_runtime_requires_installed_packages_in_the_folder(folder: Path) -> None:
     ended = await pack(folder, "--runtime", "python")
     assert (ended.status, "pip install --target lib" in ended.stderr) == (2, True)
     (folder / "lib" / "trio_mcp").mkdir(parents=True)
@@ -422,7 +422,9 @@ async def test_pack_with_python_runtime_requires_installed_packages_in_the_folde
         (["--exclude", "app.py"], "would not be in the bundle"),
     ],
 )
-async def test_invalid_pack_options_are_usage_errors(folder: Path, options: list[str], complaint: str) -> None:
+async def test_pack_command_reports_invalid_options_as_usage_errors(
+    folder: Path, options: list[str], complaint: str
+) -> None:
     ended = await pack(folder, *options)
     assert (ended.status, complaint in " ".join(ended.stderr.split())) == (2, True), ended.stderr
     assert not (folder / "dist").exists()

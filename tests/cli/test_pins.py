@@ -46,7 +46,7 @@ async def pins(command: str, config: Path, *more: str) -> Ended:
     return await run([*TRIO_MCP, "pins", command, str(config.parent / "pins.json"), "--config", str(config), *more])
 
 
-async def test_pins_show_and_approve_new_and_changed_tools(config: Path) -> None:
+async def test_pins_command_shows_and_approves_new_and_changed_tools(config: Path) -> None:
     shown = await pins("show", config)
     assert (shown.status, shown.stdout.splitlines()[0]) == (1, "files__search: new")
     approved = await pins("approve", config, "--yes")
@@ -67,7 +67,7 @@ async def test_pins_show_and_approve_new_and_changed_tools(config: Path) -> None
     ]
 
 
-async def test_pins_approve_only_named_tools_and_servers(config: Path) -> None:
+async def test_pins_command_approves_only_the_named_tools_and_servers(config: Path) -> None:
     wrong = await pins("approve", config, "--yes", "files__find")
     assert (wrong.status, wrong.stdout) == (2, "")
     assert "'files__find' is neither a new or changed tool, nor a server with such a tool" in wrong.stderr
@@ -75,20 +75,20 @@ async def test_pins_approve_only_named_tools_and_servers(config: Path) -> None:
     assert (await pins("show", config)).status == 0
 
 
-async def test_pins_approve_without_a_terminal_requires_the_yes_option(config: Path) -> None:
+async def test_pins_approve_command_without_a_terminal_requires_the_yes_option(config: Path) -> None:
     ended = await pins("approve", config)
     assert (ended.status, (config.parent / "pins.json").exists()) == (2, False)
     assert "approve needs --yes if it can't ask you on a terminal" in ended.stderr
 
 
-async def test_pins_report_a_server_that_cannot_be_reached(config: Path) -> None:
+async def test_pins_command_reports_a_server_that_cannot_be_reached(config: Path) -> None:
     await trio.Path(config).write_text(json.dumps({"mcpServers": {"gone": {"command": str(config.parent / "gone")}}}))
     ended = await pins("show", config)
     assert ended.status == 3
     assert "the tools of gone could not be compared" in ended.stderr
 
 
-async def test_pins_and_gateway_refuse_a_corrupt_pins_file(config: Path) -> None:
+async def test_pins_and_gateway_commands_refuse_a_corrupt_pins_file(config: Path) -> None:
     (config.parent / "pins.json").write_text('{"files": {"search": 1}}')
     words = "files: search must be a hash, or an object with one, not int"
     for command in ("show", "approve"):
@@ -106,7 +106,7 @@ async def test_pins_file_that_is_a_symlink_is_not_written(config: Path) -> None:
     assert "refusing to write to" in ended.stderr
 
 
-async def test_gateways_list_a_tool_as_soon_as_it_is_approved(config: Path) -> None:
+async def test_running_gateway_lists_a_tool_as_soon_as_it_is_approved(config: Path) -> None:
     options = ["--config", str(config), "--pins", str(config.parent / "pins.json"), "--http", "0"]
     async with running("gateway", *options) as one, running("gateway", *options) as two:
         urls = [await each.line(r"serving 'mcp' at (\S+);") for each in (one, two)]
@@ -126,7 +126,7 @@ async def test_gateways_list_a_tool_as_soon_as_it_is_approved(config: Path) -> N
                     assert (await client.call_tool("files__search", {"text": "a"})).text == "a"
 
 
-async def test_pin_policy_warn_lists_tools_that_are_not_approved(config: Path) -> None:
+async def test_gateway_with_pin_policy_warn_lists_tools_that_are_not_approved(config: Path) -> None:
     options = ["--config", str(config), "--pins", str(config.parent / "pins.json"), "--pin-policy", "warn"]
     async with running("gateway", *options, "--http", "0") as gate:
         url = await gate.line(r"serving 'mcp' at (\S+);")
@@ -152,7 +152,7 @@ def test_pins_command_marks_the_changed_parts_of_a_tool_description(old: str, ne
     assert ["".join(part) for part in changed_parts(old, new)] == shown
 
 
-def test_long_texts_are_compared_in_linear_time() -> None:
+def test_pins_command_compares_long_texts_in_linear_time() -> None:
     old, new = "a, " * 100_000, "b, " * 100_000
     parts = list(changed_parts(f"start {old}end", f"start {new}end"))
     assert parts == [(" ", "start "), ("-", old[:-2]), ("+", new[:-2]), (" ", ", end")]
@@ -169,7 +169,7 @@ IMITATING = [
 
 @pytest.mark.parametrize("approved", [None, {"name": "search", "description": "Search.", "inputSchema": {}}])
 @pytest.mark.parametrize("words", IMITATING)
-def test_tool_descriptions_cannot_forge_marks_or_fields_of_the_pins_output(
+def test_tool_description_cannot_forge_marks_or_fields_in_the_output_of_the_pins_command(
     words: str, approved: dict[str, Any] | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -21,7 +21,7 @@ from trio_mcp.cli.printable import name_shown, on_one_line, printable
         ("hidden \U000e0041\U000e007f", "hidden \\U000e0041\\U000e007f"),
     ],
 )
-def test_printable_removes_terminal_control_characters(text: str, shown: str):
+def test_text_made_printable_contains_no_terminal_control_characters(text: str, shown: str):
     assert printable(text) == shown
 
 
@@ -46,7 +46,7 @@ def test_one_line_summary_is_the_first_nonempty_line_up_to_the_limit():
         ("filler\u3164 \u2800 \U000e0100 \U000e0061", "filler\\u3164 \\u2800 \\U000e0100 \\U000e0061"),
     ],
 )
-def test_names_are_shown_with_escapes_for_invisible_characters(name: str, shown: str):
+def test_invisible_characters_in_names_are_shown_as_escapes(name: str, shown: str):
     assert name_shown(name) == shown
 
 

@@ -11,7 +11,7 @@ PROMPT = [*TRIO_MCP, "prompt"]
 COMPLETE = [*TRIO_MCP, "complete"]
 
 
-async def test_prompt_command_prints_messages_after_their_roles():
+async def test_prompt_command_prints_each_message_after_its_role():
     ended = await run([*PROMPT, DESK, "praise", "dish=so=up"])
     assert (ended.status, ended.stdout, ended.stderr) == (0, "user: Praise the so=up, be warm.\x07\n", "")
 
@@ -45,7 +45,7 @@ async def test_complete_command_prints_suggestions_for_a_template_one_per_line()
     assert (ended.status, ended.stdout, ended.stderr) == (0, "soup\nsorbet\n", "")
 
 
-async def test_complete_for_a_prompt_uses_other_arguments_and_reports_the_total():
+async def test_complete_command_for_a_prompt_sends_other_arguments_and_reports_the_total():
     ended = await run([*COMPLETE, DESK, "praise", "tone=wa", "dish=soup"])
     assert (ended.status, ended.stdout) == (0, "warm\nwary of soup\n")
     assert ended.stderr == "trio-mcp: there are more: 7\n"
@@ -64,7 +64,7 @@ async def test_complete_command_prints_json_on_request():
         (["praise", "tone=", "tone="], "argument 'tone' occurs twice"),
     ],
 )
-async def test_invalid_completion_request_is_a_usage_error(words: list[str], told: str):
+async def test_complete_command_reports_an_invalid_request_as_a_usage_error(words: list[str], told: str):
     ended = await run([*COMPLETE, DESK, *words])
     assert (ended.status, ended.stdout) == (2, "")
     assert told in ended.stderr

@@ -33,7 +33,7 @@ class Absent(Terminal):
         await trio.sleep_forever()
 
 
-async def test_elicitation_after_the_command_has_its_result_is_not_shown(
+async def test_elicitation_that_arrives_after_the_result_is_not_shown_to_the_user(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     terminal, answers = Absent(), list[object]()
@@ -74,7 +74,9 @@ class Typing(Absent):
     ],
 )
 @pytest.mark.parametrize(("typed", "content"), [("", {"name": "a"}), ("b", {"name": "a", "nick": "b"})])
-async def test_optional_form_field_of_the_python_sdk_can_be_left_out(nick: object, typed: str, content: object) -> None:
+async def test_user_can_leave_out_an_optional_form_field_sent_by_the_python_sdk(
+    nick: object, typed: str, content: object
+) -> None:
     form = {"type": "object", "properties": {"name": {"type": "string"}, "nick": nick}, "required": ["name"]}
     terminal = Typing("a", typed, "yes")
     answer = await Questions(terminal, lambda: "the server").form(ElicitFormParams("Who?", form))
@@ -82,7 +84,7 @@ async def test_optional_form_field_of_the_python_sdk_can_be_left_out(nick: objec
 
 
 @pytest.mark.parametrize(("typed", "content"), [("", {"name": "a"}), ("b", {"name": "a", "nick": "b"})])
-async def test_required_nullable_form_field_can_be_left_empty(typed: str, content: object) -> None:
+async def test_user_can_leave_a_required_nullable_form_field_empty(typed: str, content: object) -> None:
     nick = {"anyOf": [{"$ref": "#/$defs/Nick"}, {"type": "null"}]}
     fields = {"name": {"type": "string"}, "nick": nick}
     form = {"properties": fields, "required": ["name", "nick"], "$defs": {"Nick": {"type": "string"}}}
@@ -92,7 +94,9 @@ async def test_required_nullable_form_field_can_be_left_empty(typed: str, conten
 
 
 @pytest.mark.parametrize("schema", [FORM.requested_schema, {"type": "object", "properties": {}}], ids=["one", "none"])
-async def test_form_with_fields_explains_empty_line_and_ctrl_d(schema: JSONObject, nursery: trio.Nursery) -> None:
+async def test_prompt_of_a_form_with_fields_explains_empty_lines_and_ctrl_d(
+    schema: JSONObject, nursery: trio.Nursery
+) -> None:
     terminal = Absent()
     nursery.start_soon(Questions(terminal, lambda: "the server").form, ElicitFormParams("Who?", schema))
     await wait_all_tasks_blocked()

@@ -37,13 +37,13 @@ async def test_read_command_prints_json_on_request():
     ("uri", "shown"),
     [("desk://note", "soup\\u2028\ufffd of the day"), ("desk://dot", "[resource desk://dot, image/png, 4 bytes]")],
 )
-async def test_read_in_a_terminal_prints_no_control_characters(uri: str, shown: str):
+async def test_read_command_in_a_terminal_prints_no_control_characters(uri: str, shown: str):
     async with in_terminal([*READ, DESK, uri, "--server-log-level", "off"]) as terminal:
         assert await terminal.read_to_end() == 0
     assert terminal.shown.endswith(f"{shown}\r\n")
 
 
-async def test_read_of_an_unknown_resource_reports_the_server_error():
+async def test_read_command_reports_the_server_error_for_an_unknown_resource():
     ended = await run([*READ, DESK, "desk://nothing"])
     assert (ended.status, ended.stdout) == (4, "")
     assert "the server responded with an error" in ended.stderr
@@ -55,13 +55,13 @@ async def test_read_command_shows_the_traceback_of_a_resource_that_crashes():
     assert "LookupError: the drawer is stuck" in ended.stderr
 
 
-async def test_unknown_target_of_the_read_command_is_a_usage_error():
+async def test_read_command_reports_an_unknown_target_as_a_usage_error():
     ended = await run([*READ, "no-such-thing", "desk://note"])
     assert ended.status == 2
     assert "there is no command 'no-such-thing'" in ended.stderr
 
 
-async def test_read_from_a_server_that_never_answers_times_out():
+async def test_read_command_times_out_if_the_server_never_answers():
     ended = await run([*READ, "desk://note", "--timeout", "0.3", "--", *SILENT])
     assert (ended.status, ended.stderr) == (
         5,

@@ -69,7 +69,7 @@ async def test_record_command_forwards_all_messages_and_the_recording_can_be_rep
     assert "result.content[0].text" in other.stdout
 
 
-async def test_timeline_writes_svg_and_perfetto_trace(tmp_path: Path) -> None:
+async def test_timeline_command_writes_an_svg_and_a_perfetto_trace(tmp_path: Path) -> None:
     path = await recorded(tmp_path)
     drawn = await trio.to_thread.run_sync(typed, "timeline", path, "-o", tmp_path / "p.svg", "--title", "Two calls")
     assert drawn.returncode == 0, drawn.stderr
@@ -80,7 +80,7 @@ async def test_timeline_writes_svg_and_perfetto_trace(tmp_path: Path) -> None:
     assert json.loads(traced.stdout)["traceEvents"]
 
 
-def test_invalid_recording_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_timeline_and_replay_commands_report_an_invalid_recording_with_the_line_number(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("no\n")
     for words in (("timeline", tmp_path / "bad.jsonl"), ("replay", tmp_path / "bad.jsonl", "--", "true")):
         ended = typed(*words)
@@ -94,7 +94,7 @@ def test_record_command_exits_with_the_status_of_the_recorded_server(tmp_path: P
     assert ended.returncode == 7
 
 
-async def test_replay_against_a_url_reports_differences(tmp_path: Path) -> None:
+async def test_replay_command_against_a_url_reports_differences(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path) as client:
         await client.call_tool("greet", {"name": "Ann"})
@@ -108,7 +108,7 @@ async def test_replay_against_a_url_reports_differences(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel(reason="done")
 
 
-async def test_replay_as_server_plays_a_recording_to_its_client(tmp_path: Path) -> None:
+async def test_replay_command_as_server_plays_a_recording_to_its_client(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path, era="modern") as client:
         await client.call_tool("greet", {"name": "Ann"})

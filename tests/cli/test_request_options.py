@@ -34,7 +34,7 @@ each = pytest.mark.parametrize("command", [call, read, prompt, complete], ids=la
 
 
 @each
-def test_shared_request_options_are_not_parameters_of_the_command_functions(command: click.Command) -> None:
+def test_options_shared_by_all_commands_are_not_parameters_of_the_command_functions(command: click.Command) -> None:
     assert command.callback is not None
     own = inspect.signature(command.callback).parameters  # of what is wrapped
     assert not own.keys() & {"target", *SHARED}
@@ -42,7 +42,7 @@ def test_shared_request_options_are_not_parameters_of_the_command_functions(comm
 
 
 @each
-def test_shared_request_options_are_identical_and_listed_last_in_each_command(command: click.Command) -> None:
+def test_options_shared_by_all_commands_are_identical_and_listed_last_in_each_command(command: click.Command) -> None:
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     assert [option.name for option in options[-len(SHARED) :]] == SHARED
     expected = [parameter.to_info_dict() for parameter in call.params[-len(SHARED) :]]
@@ -56,7 +56,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_json_is_a_flag_and_log_level_a_python_level_in_every_command(command: click.Command) -> None:
+def test_every_command_has_json_as_a_flag_and_accepts_python_log_levels(command: click.Command) -> None:
     options = {name: option for option in command.params for name in option.opts}
     assert "--json" not in options or options["--json"].to_info_dict()["is_flag"]
     assert "--log-level" not in options or "critical" in options["--log-level"].to_info_dict()["type"]["choices"]

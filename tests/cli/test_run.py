@@ -27,7 +27,7 @@ def text_of(result: CallToolResult) -> str:
     return block.text
 
 
-async def test_run_command_serves_a_file_as_python_would_import_it(tmp_path: Path):
+async def test_run_command_imports_the_served_file_in_the_same_way_as_python(tmp_path: Path):
     written(tmp_path / "sibling.py", "WORD = 'found'")
     file = written(
         tmp_path / "batch.py",
@@ -49,7 +49,7 @@ async def test_run_command_serves_a_file_as_python_would_import_it(tmp_path: Pat
     assert await answer_of(file, "about") == "sibling found, rich imported: False, arguments: 0"
 
 
-async def test_output_of_a_file_while_it_loads_goes_to_stderr(tmp_path: Path):
+async def test_run_command_sends_output_of_a_file_that_loads_to_stderr(tmp_path: Path):
     file = written(
         tmp_path / "talkative.py",
         """
@@ -133,7 +133,7 @@ async def test_run_command_serves_a_file_that_calls_run_at_import_only_over_stdi
 
 
 @pytest.mark.parametrize("name", ["serve_http", "serve_tcp", "serve_unix", "serve_websocket"])
-async def test_run_command_refuses_a_file_that_listens_at_import_with_advice(tmp_path: Path, name: str):
+async def test_run_command_refuses_a_file_that_listens_at_import_and_gives_advice(tmp_path: Path, name: str):
     written(
         tmp_path / "listens.py",
         f"""
@@ -162,7 +162,7 @@ async def test_run_command_refuses_a_file_that_listens_at_import_with_advice(tmp
         ("a = 1", ":a", "it.py:a must be a Server, not int"),
     ],
 )
-async def test_run_of_a_file_without_the_named_server_is_a_usage_error(
+async def test_run_command_reports_a_missing_server_name_in_the_file_as_a_usage_error(
     tmp_path: Path, code: str, name: str, message: str
 ):
     written(tmp_path / "it.py", f"from trio_mcp import Server\n{code}")
@@ -173,12 +173,14 @@ async def test_run_of_a_file_without_the_named_server_is_a_usage_error(
 @pytest.mark.parametrize(
     ("target", "message"), [("it.py:a", "no such file: it.py"), (".", ". is a directory, not a Python file")]
 )
-async def test_run_of_something_that_is_not_a_file_is_a_usage_error(tmp_path: Path, target: str, message: str):
+async def test_run_command_reports_a_target_that_is_not_a_file_as_a_usage_error(
+    tmp_path: Path, target: str, message: str
+):
     ended = await run([*TRIO_MCP, "run", target], cwd=tmp_path)
     assert (ended.status, ended.stdout, ended.stderr) == (2, "", f"trio-mcp: {message}\n")
 
 
-async def test_run_command_shows_the_traceback_of_a_failing_file_without_own_frames(tmp_path: Path):
+async def test_run_command_shows_the_traceback_of_a_failing_file_without_frames_of_trio_mcp(tmp_path: Path):
     file = written(tmp_path / "broken.py", "def connect():\n    raise OSError('no database')\nconnect()\n")
     ended = await run([*TRIO_MCP, "run", "broken.py"], cwd=tmp_path)
     assert (ended.status, ended.stdout) == (1, "")
@@ -190,7 +192,9 @@ async def test_run_command_shows_the_traceback_of_a_failing_file_without_own_fra
 
 
 @pytest.mark.parametrize(("options", "stderr"), [([], ""), (["--log-level", "info"], "INFO root: loading\n")])
-async def test_log_level_option_applies_to_stderr(tmp_path: Path, options: list[str], stderr: str):
+async def test_log_level_option_of_the_run_command_applies_to_logs_on_stderr(
+    tmp_path: Path, options: list[str], stderr: str
+):
     code = """
         import logging
         from trio_mcp import Server
@@ -202,7 +206,7 @@ async def test_log_level_option_applies_to_stderr(tmp_path: Path, options: list[
     assert (ended.status, ended.stdout, ended.stderr) == (0, "", stderr)
 
 
-async def test_run_with_closed_stdin_is_a_usage_error(tmp_path: Path):
+async def test_run_command_reports_a_closed_stdin_as_a_usage_error(tmp_path: Path):
     ended = await run(["sh", "-c", 'exec "$@" <&-', "sh", *TRIO_MCP, "run", "it.py"], cwd=tmp_path)
     assert (ended.status, ended.stdout) == (2, "")
     assert ended.stderr == "trio-mcp: standard input and output must be open, because the client uses them\n"
@@ -225,7 +229,7 @@ TASKS = """
 """
 
 
-async def test_tasks_option_keeps_tasks_in_a_private_file_across_restarts(tmp_path: Path):
+async def test_run_command_with_tasks_option_keeps_tasks_in_a_private_file_across_restarts(tmp_path: Path):
     file, tasks = written(tmp_path / "slow.py", TASKS), tmp_path / "tasks.db"
     command = [*TRIO_MCP, "run", file, "--tasks", str(tasks)]
     with trio.fail_after(PATIENCE):
@@ -310,7 +314,7 @@ async def test_run_command_accepts_a_module_or_function_with_its_own_arguments(
         ("other.wire", 2, "there is neither a file nor a module 'other.wire'"),
     ],
 )
-async def test_run_of_a_module_without_the_server_is_reported_in_one_line(
+async def test_run_command_reports_a_module_without_the_named_server_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, status: int, told: str
 ):
     (tmp_path / "notes").mkdir()
@@ -321,7 +325,7 @@ async def test_run_of_a_module_without_the_server_is_reported_in_one_line(
     assert "loading.py" not in ended.stderr
 
 
-async def test_run_without_file_or_module_is_a_usage_error():
+async def test_run_command_reports_a_missing_file_or_module_as_a_usage_error():
     ended = await run([*TRIO_MCP, "run"])
     assert ended.status == 2
     assert "either FILE or -m MODULE is required" in ended.stderr
@@ -329,7 +333,7 @@ async def test_run_without_file_or_module_is_a_usage_error():
 
 @pytest.mark.parametrize("own", [None, 50_000])
 @pytest.mark.parametrize("command", [[*TRIO_MCP, "run"], [sys.executable]], ids=["trio-mcp run", "python"])
-async def test_run_command_raises_the_gc_threshold_unless_the_file_sets_its_own(
+async def test_run_command_raises_the_gc_threshold_if_the_file_does_not_set_one(
     tmp_path: Path, command: list[str], own: int | None
 ):
     file = written(

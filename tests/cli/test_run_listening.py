@@ -44,7 +44,7 @@ SESSION = """
 """
 
 
-async def test_run_websocket_serves_until_a_signal_and_finishes_accepted_calls(tmp_path: Path) -> None:
+async def test_run_command_over_websocket_serves_until_a_signal_and_finishes_accepted_calls(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--websocket", "0") as server:
         url = await server.line(r"serving 'sleeper' at (ws://127\.0\.0\.1:\d+/mcp);")
@@ -78,7 +78,7 @@ server = Server("sessions", limits=Limits(max_sessions=2))
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_run_http_serves_until_a_signal(tmp_path: Path, era: Any) -> None:
+async def test_run_command_over_http_serves_until_a_signal(tmp_path: Path, era: Any) -> None:
     async with running("run", written(tmp_path / "server.py", SERVER), "--http", "0") as server:
         url = await server.line(r"serving 'sleeper' at (http://127\.0\.0\.1:\d+/mcp);")
         with trio.fail_after(PATIENCE):
@@ -90,7 +90,7 @@ async def test_run_http_serves_until_a_signal(tmp_path: Path, era: Any) -> None:
                     await client.call_tool("sleep", {"milliseconds": 1})
 
 
-async def test_run_http_stateless_has_no_session_and_uses_the_given_path(tmp_path: Path) -> None:
+async def test_run_command_over_stateless_http_creates_no_session_and_serves_at_the_given_path(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SESSION)
     async with running("run", file, "--http", "0", "--path", "/{a}", "--stateless") as server:
         url = await server.line(r"at (http://127\.0\.0\.1:\d+/\{a\});")
@@ -138,7 +138,7 @@ async def test_run_command_serves_over_tcp_and_unix_sockets(tmp_path: Path, sock
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_run_http_on_a_unix_socket_serves_clients_that_know_its_url(
+async def test_run_command_over_http_on_a_unix_socket_serves_clients_at_its_url(
     tmp_path: Path, socket_folder: Path, era: Any
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)
@@ -169,7 +169,7 @@ async def test_run_command_prints_the_absolute_path_of_a_relative_socket(tmp_pat
 
 
 @pytest.mark.parametrize("where", ["--http", "--websocket", "--tcp", "--unix"])
-async def test_os_error_of_a_lifespan_is_not_reported_as_a_listening_error(
+async def test_os_error_in_a_lifespan_is_not_reported_as_a_listening_error(
     tmp_path: Path, socket_folder: Path, where: str
 ) -> None:
     lines = ["import contextlib, trio_mcp", "@contextlib.asynccontextmanager", "async def life(server):"]
@@ -202,7 +202,7 @@ async def test_os_error_of_a_lifespan_is_not_reported_as_a_listening_error(
         (["--websocket", "1", "--stateless"], "needs --http"),
     ],
 )
-async def test_invalid_address_of_the_run_command_is_a_usage_error(
+async def test_run_command_reports_an_invalid_address_as_a_usage_error(
     tmp_path: Path, arguments: list[str], told: str
 ) -> None:
     ended = await run([*TRIO_MCP, "run", written(tmp_path / "server.py", SERVER), *arguments])

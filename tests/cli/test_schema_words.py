@@ -56,7 +56,7 @@ def test_schema_reader_stops_when_its_steps_are_used_up():
     assert reader.words({"type": "string"}, {}) == "…"
 
 
-def test_schema_reader_counts_a_long_reference_as_many_steps():
+def test_schema_reader_counts_a_long_schema_reference_as_many_steps():
     reference = {"$ref": "#/" + "a/" * 10_000}
     reader = SchemaReader(steps=1000)
     assert [reader.words(reference, {}) for _ in range(3)] == ["any", "…", "…"]

@@ -63,7 +63,7 @@ async def test_invalid_shared_option_is_reported_without_the_password(
     assert "hunter2" not in ended.stderr
 
 
-def test_redis_storage_without_coredis_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_redis_storage_without_coredis_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "coredis", None)
     with pytest.raises(CommandError, match=r"pip install 'trio-mcp\[redis\]'") as caught:
         storage_at("redis://user:hunter2@127.0.0.1:6379")
@@ -72,7 +72,7 @@ def test_redis_storage_without_coredis_names_the_extra(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--reload"]])
 @pytest.mark.parametrize("content", ["text", "noise", "other database"])
-async def test_shared_option_with_a_foreign_file_is_reported_in_one_line(
+async def test_shared_option_with_a_file_of_another_program_is_reported_in_one_line(
     tmp_path: Path, options: list[str], content: str
 ) -> None:
     file, other = written(tmp_path / "server.py", SERVER), tmp_path / "other"
@@ -103,7 +103,7 @@ async def check_any_answers(urls: list[str]) -> None:
     assert len(pids) == len(urls)
 
 
-async def test_run_commands_with_one_shared_file_act_as_one_server(tmp_path: Path) -> None:
+async def test_two_run_commands_that_share_a_file_act_as_one_server(tmp_path: Path) -> None:
     file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
     command = ("run", file, "--http", "0", "--shared", shared)
     async with running(*command) as first, running(*command) as second:
@@ -111,7 +111,7 @@ async def test_run_commands_with_one_shared_file_act_as_one_server(tmp_path: Pat
     assert (tmp_path / "shared.db").stat().st_mode & 0o077 == 0
 
 
-async def test_run_commands_with_one_shared_redis_act_as_one_server(
+async def test_two_run_commands_that_share_a_redis_act_as_one_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)
@@ -121,7 +121,7 @@ async def test_run_commands_with_one_shared_redis_act_as_one_server(
             await check_any_answers([await first.line(AT), await second.line(AT)])
 
 
-async def test_workers_with_shared_storage_return_task_results_of_each_other(tmp_path: Path) -> None:
+async def test_workers_with_shared_storage_can_return_task_results_of_other_workers(tmp_path: Path) -> None:
     file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
     async with running("run", file, "--http", "0", "--workers", "2", "--shared", shared) as server:
         url = await server.line(AT)
@@ -140,7 +140,7 @@ async def test_workers_with_shared_storage_return_task_results_of_each_other(tmp
     assert {result.text for result in results} == {"roasted"}
 
 
-async def test_session_with_shared_storage_outlives_its_worker(tmp_path: Path) -> None:
+async def test_session_with_shared_storage_continues_after_its_worker_ends(tmp_path: Path) -> None:
     file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
     async with running("run", file, "--http", "0", "--workers", "2", "--shared", shared) as server:
         url = await server.line(AT)

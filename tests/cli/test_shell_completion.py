@@ -73,11 +73,13 @@ async def test_bash_completion_lists_matching_words(home: Path, words: str, offe
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, to complete in it")
-async def test_bash_completion_falls_back_to_files(home: Path):
+async def test_bash_completion_lists_files_if_no_word_matches(home: Path):
     assert " ".join(await completed(home, "trio-mcp inspect serv")) == "compopt -o default "
 
 
-async def test_completion_lists_tools_prompts_and_resources_of_a_listening_server(home: Path, nursery: trio.Nursery):
+async def test_shell_completion_lists_tools_prompts_and_resources_of_a_running_server(
+    home: Path, nursery: trio.Nursery
+):
     listeners: Any = await nursery.start(serve_tcp, server, "127.0.0.1", 0)
     url = f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
     words = {"_TRIO_MCP_COMPLETE": "fish_complete", "COMP_WORDS": f"trio-mcp call {url} p", "COMP_CWORD": "p"}
@@ -93,7 +95,7 @@ async def test_completion_lists_tools_prompts_and_resources_of_a_listening_serve
     assert await shell(home, ["trio-mcp"], **gone) == "\n"
 
 
-async def test_completion_starts_no_sign_in(home: Path):
+async def test_shell_completion_starts_no_sign_in(home: Path):
     async def serves(got: Got, answer: Answer) -> None:
         pytest.fail("let in")
 
@@ -114,7 +116,9 @@ async def test_completion_starts_no_sign_in(home: Path):
     assert (world.tokens, world.registrations, world.token_requests) == (set(), 0, [])
 
 
-async def test_completion_omits_names_with_shell_or_terminal_control_characters(home: Path, nursery: trio.Nursery):
+async def test_shell_completion_omits_names_with_shell_or_terminal_control_characters(
+    home: Path, nursery: trio.Nursery
+):
     hostile = Server("hostile")
 
     @hostile.tool(name="p.ok-1")
@@ -145,7 +149,7 @@ async def test_completion_omits_names_with_shell_or_terminal_control_characters(
         ("fish", "complete"),
     ],
 )
-async def test_completion_script_is_printed_for_each_shell(home: Path, name: str, words: str):
+async def test_completion_command_prints_a_script_for_each_shell(home: Path, name: str, words: str):
     assert words in await shell(home, ["trio-mcp"], _TRIO_MCP_COMPLETE=f"{name}_source")
 
 

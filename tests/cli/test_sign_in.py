@@ -74,7 +74,7 @@ async def test_user_signs_in_with_the_browser_once_for_all_commands(home: Path, 
     assert await kept(home).server_urls() == [world.url]
 
 
-async def test_call_without_a_terminal_starts_no_sign_in(world: World) -> None:
+async def test_call_command_without_a_terminal_starts_no_sign_in(world: World) -> None:
     ended = await call(world)
     assert (ended.status, ended.stdout) == (NOT_AUTHORIZED, "")
     assert ended.stderr == (
@@ -111,7 +111,7 @@ async def test_user_without_a_browser_signs_in_by_pasting_the_redirect_address(
     assert "done" in terminal.shown
 
 
-async def test_memory_token_storage_writes_no_tokens_to_disk(
+async def test_command_with_memory_token_storage_writes_no_tokens_to_disk(
     home: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRIO_MCP_TOKENS", "memory")
@@ -120,19 +120,19 @@ async def test_memory_token_storage_writes_no_tokens_to_disk(
     assert not (home / "state").exists()
 
 
-async def test_keyring_token_storage_without_a_keyring_is_reported(world: World) -> None:
+async def test_command_with_keyring_token_storage_reports_a_missing_keyring(world: World) -> None:
     ended = await call(world, "--sign-in", "--tokens", "keyring")
     assert ended.status == NOT_AUTHORIZED
     assert "this machine has no keyring that could be used" in ended.stderr
     assert world.authorizations == []
 
 
-async def test_access_tokens_are_not_printed_or_logged(world: World) -> None:
+async def test_commands_do_not_print_or_log_access_tokens(world: World) -> None:
     ended = await call(world, "--sign-in", "--server-log-level", "debug")
     assert not any(secret in ended.stdout + ended.stderr for secret in world.secrets if "access" in secret)
 
 
-async def test_ctrl_c_ends_the_sign_in(world: World, home: Path) -> None:
+async def test_ctrl_c_ends_the_sign_in_of_a_command(world: World, home: Path) -> None:
     (home / "browser").write_text(f"#!{sys.executable}\n")  # shows the page, and nobody agrees
     async with in_terminal([*TRIO_MCP, "call", world.url, "any"]) as terminal:
         await terminal.read_until("/authorize?")
@@ -144,14 +144,16 @@ async def test_ctrl_c_ends_the_sign_in(world: World, home: Path) -> None:
 # A token that the user has
 
 
-async def test_bearer_env_option_sends_the_token_of_the_variable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_with_bearer_env_option_sends_the_token_in_the_environment_variable(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.good["mine"] = ""
     monkeypatch.setenv("MY_TOKEN", "mine\n")
     ended = await call(world, "--bearer-env", "MY_TOKEN")
     assert (ended.status, ended.stdout) == (0, "done\n")
 
 
-async def test_refused_bearer_token_is_reported_by_status_without_the_token(
+async def test_command_reports_the_status_of_a_refused_bearer_token_without_the_token(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "the.secret")
@@ -172,7 +174,7 @@ async def test_refused_bearer_token_is_reported_by_status_without_the_token(
         (f"{sys.executable} -c ''", "the.secret", "refusing to send a token to this URL: use https or wss"),
     ],
 )
-async def test_bearer_token_that_cannot_be_sent_is_a_usage_error(
+async def test_command_reports_a_bearer_token_with_invalid_characters_as_a_usage_error(
     home: Path, monkeypatch: pytest.MonkeyPatch, target: str, value: str | None, told: str
 ) -> None:
     if value is not None:
@@ -186,7 +188,7 @@ async def test_bearer_token_that_cannot_be_sent_is_a_usage_error(
 # Configured servers
 
 
-async def test_configuration_entry_sets_the_oauth_client_id_and_scopes(home: Path, world: World) -> None:
+async def test_configuration_entry_can_set_the_oauth_client_id_and_scopes(home: Path, world: World) -> None:
     entry = {"type": "http", "url": world.url, "oauth": {"clientId": "known", "scopes": "a"}}
     (home / "mine.json").write_text(json.dumps({"mcpServers": {"it": entry}}))
     ended = await run([*TRIO_MCP, "call", "it", "any", "--config", str(home / "mine.json"), "--sign-in"])
@@ -282,7 +284,9 @@ async def test_logout_command_accepts_the_configured_name_of_the_server(home: Pa
     assert "its tokens were revoked" in (await logout("it")).stderr
 
 
-async def test_logout_without_revocation_support_deletes_tokens_with_a_warning(home: Path, world: World) -> None:
+async def test_logout_command_deletes_tokens_with_a_warning_if_the_server_cannot_revoke_them(
+    home: Path, world: World
+) -> None:
     world.revoked = None
     await call(world, "--sign-in")
     ended = await logout(world.url)
@@ -292,7 +296,7 @@ async def test_logout_without_revocation_support_deletes_tokens_with_a_warning(h
     assert await kept(home).server_urls() == []
 
 
-async def test_logout_all_signs_out_of_every_server(home: Path, world: World) -> None:
+async def test_logout_command_with_all_option_signs_out_of_every_server(home: Path, world: World) -> None:
     await call(world, "--sign-in")
     await kept(home).save("http://127.0.0.1:1/gone", record("old"))
     ended = await logout("--all")
@@ -304,7 +308,7 @@ async def test_logout_all_signs_out_of_every_server(home: Path, world: World) ->
     assert (await logout("--all")).stderr == "trio-mcp: you are not signed in anywhere\n"
 
 
-async def test_logout_without_a_stored_token_is_reported(world: World) -> None:
+async def test_logout_command_reports_that_no_token_is_stored(world: World) -> None:
     ended = await logout(world.url)
     assert (ended.status, ended.stderr) == (0, f"trio-mcp: you are not signed in at {world.url}\n")
 
@@ -320,13 +324,15 @@ async def test_logout_without_a_stored_token_is_reported(world: World) -> None:
         (["--all", "--tokens", "keyring"], "a keyring can't list its entries"),
     ],
 )
-async def test_invalid_logout_arguments_are_usage_errors(home: Path, arguments: list[str], told: str) -> None:
+async def test_logout_command_reports_invalid_arguments_as_usage_errors(
+    home: Path, arguments: list[str], told: str
+) -> None:
     ended = await logout(*arguments)
     assert ended.status == USAGE
     assert told in ended.stderr
 
 
-async def test_unreadable_token_record_is_removed_with_a_warning(home: Path, world: World) -> None:
+async def test_logout_command_removes_an_unreadable_token_record_with_a_warning(home: Path, world: World) -> None:
     await call(world, "--sign-in")
     (file,) = [name for name in os.listdir(kept(home).folder) if name.endswith(".json")]
     (kept(home).folder / file).write_text("{")

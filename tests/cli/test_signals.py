@@ -41,7 +41,7 @@ DESK = str(Path(__file__).with_name("desk.py"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_one_signal_ends_a_command_whose_event_loop_is_blocked(number: signal.Signals):
+async def test_command_whose_event_loop_is_blocked_ends_after_one_signal(number: signal.Signals):
     process = await trio.lowlevel.open_process([sys.executable, "-c", STUCK.format(limit=None)], stderr=-1)
     stuck = Running(process, process.stderr)
     await stuck.line("(stuck)")
@@ -51,7 +51,7 @@ async def test_one_signal_ends_a_command_whose_event_loop_is_blocked(number: sig
         assert await process.wait() == 128 + number
 
 
-async def test_commands_work_with_closed_stderr():
+async def test_commands_succeed_even_if_stderr_is_closed():
     closed = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
     ended = await run([*closed, *TRIO_MCP, "inspect", "--json", DESK])
     assert ended.status == 0
@@ -61,7 +61,7 @@ async def test_commands_work_with_closed_stderr():
     assert (stuck.status, stuck.stdout) == (5, "")
 
 
-async def test_timeout_ends_a_command_whose_event_loop_is_blocked():
+async def test_command_whose_event_loop_is_blocked_ends_at_its_timeout():
     ended = await run([sys.executable, "-c", STUCK.format(limit=0.01)])
     assert (ended.status, ended.stderr) == (
         5,
@@ -69,7 +69,7 @@ async def test_timeout_ends_a_command_whose_event_loop_is_blocked():
     )
 
 
-async def test_ctrl_c_ends_a_blocked_call_and_restores_the_terminal(tmp_path: Path):
+async def test_call_command_that_is_blocked_ends_after_ctrl_c_and_restores_the_terminal(tmp_path: Path):
     async with in_terminal([sys.executable, written(tmp_path / "stuck.py", CALL), "call", DESK, "fail"]) as terminal:
         await terminal.read_until("stuck")
         terminal.type("\x03")

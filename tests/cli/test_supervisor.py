@@ -144,7 +144,7 @@ async def test_worker_that_dies_while_its_replacement_starts_is_replaced_once(au
         assert len(fakes.all) == 4
 
 
-async def test_two_reloads_during_one_drain_leave_one_worker_per_slot(autojump_clock: object) -> None:
+async def test_supervisor_has_one_worker_per_slot_after_two_reloads_during_one_drain(autojump_clock: object) -> None:
     async with supervised(4) as (supervisor, fakes):
         for old in fakes.all:
             old.is_frozen = True  # each takes as long as it can
@@ -156,7 +156,7 @@ async def test_two_reloads_during_one_drain_leave_one_worker_per_slot(autojump_c
         assert fakes.serving() == fakes.alive() == fakes.all[-4:]
 
 
-async def test_reload_ends_replacements_that_are_not_listening_yet(autojump_clock: object) -> None:
+async def test_reload_ends_replacement_workers_that_are_not_listening_yet(autojump_clock: object) -> None:
     async with supervised(2) as (supervisor, fakes):
         for _ in range(3):
             supervisor.reload()
@@ -168,7 +168,7 @@ async def test_reload_ends_replacements_that_are_not_listening_yet(autojump_cloc
         assert fakes.serving() == fakes.all[-2:]
 
 
-async def test_frozen_replacement_is_killed_and_does_not_block_a_reload(autojump_clock: object) -> None:
+async def test_frozen_replacement_worker_is_killed_and_does_not_block_a_reload(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await wait_all_tasks_blocked()
@@ -181,7 +181,7 @@ async def test_frozen_replacement_is_killed_and_does_not_block_a_reload(autojump
         assert hanging.status == -signal.SIGKILL
 
 
-async def test_replacement_whose_status_pipe_closes_is_ended(autojump_clock: object) -> None:
+async def test_supervisor_ends_a_replacement_worker_whose_status_pipe_closes(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await wait_all_tasks_blocked()
@@ -191,7 +191,7 @@ async def test_replacement_whose_status_pipe_closes_is_ended(autojump_clock: obj
         assert fakes.serving() == fakes.all[:1]
 
 
-async def test_reload_while_a_worker_process_is_opened_ends_that_process(autojump_clock: object) -> None:
+async def test_reload_ends_a_worker_process_that_is_just_being_started(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await trio.lowlevel.checkpoint()  # the start is decided
@@ -200,7 +200,9 @@ async def test_reload_while_a_worker_process_is_opened_ends_that_process(autojum
         assert fakes.serving() == fakes.alive() == fakes.all[-1:]
 
 
-async def test_failing_new_version_replaces_no_worker_and_next_reload_replaces_all(autojump_clock: object) -> None:
+async def test_new_version_that_fails_replaces_no_worker_and_the_next_reload_replaces_all(
+    autojump_clock: object,
+) -> None:
     async with supervised(3) as (supervisor, fakes):
         before = fakes.serving()
         supervisor.reload()
@@ -214,7 +216,7 @@ async def test_failing_new_version_replaces_no_worker_and_next_reload_replaces_a
         assert fakes.serving() == fakes.all[-3:]
 
 
-async def test_worker_process_that_cannot_be_opened_is_retried(autojump_clock: object) -> None:
+async def test_supervisor_retries_a_worker_process_that_cannot_be_started(autojump_clock: object) -> None:
     async with supervised(1) as (_, fakes):
         fakes.failures = 3
         fakes.all[0].end(1)
@@ -265,14 +267,14 @@ async def test_frozen_worker_is_killed_at_shutdown_after_its_own_deadline(autoju
         assert fakes.all[0].status == -signal.SIGKILL
 
 
-async def test_shutdown_while_workers_start_leaves_no_process(autojump_clock: object) -> None:
+async def test_shutdown_while_workers_start_leaves_no_worker_process(autojump_clock: object) -> None:
     async with supervised(2) as (supervisor, fakes):
         supervisor.reload()
         await trio.lowlevel.checkpoint()
     assert not fakes.alive()
 
 
-async def test_failing_first_worker_ends_the_supervisor_with_its_status(autojump_clock: object) -> None:
+async def test_supervisor_exits_with_the_status_of_the_first_worker_if_it_fails(autojump_clock: object) -> None:
     fakes = Fakes()
     statuses: list[int] = []
 
@@ -287,7 +289,7 @@ async def test_failing_first_worker_ends_the_supervisor_with_its_status(autojump
     assert len(fakes.all) == 1
 
 
-async def test_failing_file_watcher_is_reported_and_workers_continue(autojump_clock: object) -> None:
+async def test_file_watcher_that_fails_is_reported_and_workers_continue(autojump_clock: object) -> None:
     async def changes() -> AsyncIterator[object]:
         raise FileNotFoundError(2, "No such file or directory", "/gone")
         yield
@@ -300,7 +302,7 @@ async def test_failing_file_watcher_is_reported_and_workers_continue(autojump_cl
         ]
 
 
-async def test_failure_to_start_the_worker_thread_raises_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_supervisor_raises_os_error_if_it_cannot_start_the_worker_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -315,7 +317,9 @@ async def test_failure_to_start_the_worker_thread_raises_os_error(monkeypatch: p
 
 
 @pytest.mark.parametrize("seed", range(150))
-async def test_random_supervisor_events_leave_one_current_worker_per_slot(autojump_clock: object, seed: int) -> None:
+async def test_supervisor_has_one_current_worker_per_slot_after_random_events(
+    autojump_clock: object, seed: int
+) -> None:
     dice = random.Random(seed)
     count = dice.randint(1, 4)
     async with supervised(count) as (supervisor, fakes):

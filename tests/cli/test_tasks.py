@@ -86,7 +86,7 @@ async def started(address: str, era: str) -> str:
     return line
 
 
-async def test_task_started_by_call_can_be_inspected_and_awaited_by_id(kitchen: Kitchen, address: str):
+async def test_task_started_by_the_call_command_can_be_inspected_and_awaited_by_its_id(kitchen: Kitchen, address: str):
     task = await started(address, "modern")
     shown = await run([*TASKS, "get", address, task])
     lines = shown.stdout.splitlines()
@@ -97,7 +97,7 @@ async def test_task_started_by_call_can_be_inspected_and_awaited_by_id(kitchen: 
     assert (ended.status, ended.stdout) == (0, "roasted 20\n")
 
 
-async def test_task_of_a_legacy_server_is_shown_as_json(address: str):
+async def test_tasks_command_shows_a_task_of_a_legacy_server_as_json(address: str):
     task = await started(address, "legacy")
     told = json.loads((await run([*TASKS, "get", address, task, "--json", "--era", "legacy"])).stdout)
     assert (told["id"], told["status"], told["ttlSeconds"]) == (task, "working", 3600)
@@ -105,7 +105,7 @@ async def test_task_of_a_legacy_server_is_shown_as_json(address: str):
 
 
 @ERAS
-async def test_call_without_task_option_waits_and_shows_task_messages_as_progress(
+async def test_call_command_without_task_option_waits_and_shows_task_messages_as_progress(
     kitchen: Kitchen, address: str, nursery, era: str
 ):
     async def finish() -> None:
@@ -118,7 +118,7 @@ async def test_call_without_task_option_waits_and_shows_task_messages_as_progres
     assert "progress 1: ho\ufffdt" in ended.stderr
 
 
-async def test_tasks_cancel_cancels_a_task(kitchen: Kitchen, address: str):
+async def test_tasks_cancel_command_cancels_a_task(kitchen: Kitchen, address: str):
     task = await started(address, "modern")
     ended = await run([*TASKS, "cancel", address, task])
     assert (ended.status, ended.stdout, ended.stderr) == (0, "", "trio-mcp: the server was asked to cancel the task\n")
@@ -128,7 +128,7 @@ async def test_tasks_cancel_cancels_a_task(kitchen: Kitchen, address: str):
     assert "trio-mcp: the task was cancelled" in ended.stderr
 
 
-async def test_tasks_list_shows_the_tasks_of_the_caller(nursery):
+async def test_tasks_list_command_shows_the_tasks_of_the_caller(nursery):
     async def serve(stream: trio.SocketStream) -> None:
         server = ScriptedServer(SocketLineTransport(stream, 100_000))
         await server.accept("2025-11-25", {"tasks": {"list": {}}})
@@ -146,7 +146,7 @@ async def test_tasks_list_shows_the_tasks_of_the_caller(nursery):
     assert [each["id"] for each in told] == ["t1"]
 
 
-async def test_tasks_list_without_a_token_covers_one_connection_and_get_works_by_id(
+async def test_tasks_list_command_without_a_token_shows_nothing_but_tasks_get_finds_a_task_by_id(
     tmp_path: Path,
 ):
     file = written(
@@ -168,7 +168,7 @@ async def test_tasks_list_without_a_token_covers_one_connection_and_get_works_by
     assert (await run([*TASKS, "get", task, *command])).stdout.startswith("status")
 
 
-async def test_tasks_list_on_a_server_that_cannot_list_suggests_an_alternative(address: str):
+async def test_tasks_list_command_suggests_an_alternative_if_the_server_cannot_list_tasks(address: str):
     modern = await run([*TASKS, "list", address, "--era", "modern"])
     assert (modern.status, modern.stdout) == (2, "")
     assert modern.stderr.endswith(f"servers of revision 2026-07-28 cannot list tasks: {INSTEAD}\n")
@@ -177,7 +177,7 @@ async def test_tasks_list_on_a_server_that_cannot_list_suggests_an_alternative(a
     assert stranger.stderr.endswith(f"the server cannot list tasks: {INSTEAD}\n")
 
 
-async def test_tasks_list_on_a_modern_only_server_suggests_an_alternative(nursery):
+async def test_tasks_list_command_suggests_an_alternative_for_a_modern_only_server(nursery):
     async def serve(stream: trio.SocketStream) -> None:
         server = ScriptedServer(SocketLineTransport(stream, 100_000))
         await server.refuse(await server.expect_request("initialize"), -32022, "Unsupported protocol version")
@@ -188,26 +188,26 @@ async def test_tasks_list_on_a_modern_only_server_suggests_an_alternative(nurser
     assert ended.stderr.endswith(f"trio-mcp: some servers cannot list tasks: {INSTEAD}\n")
 
 
-async def test_tool_that_fails_in_a_task_exits_with_1(kitchen: Kitchen, address: str):
+async def test_command_exits_with_1_if_the_tool_fails_in_its_task(kitchen: Kitchen, address: str):
     task = (await run([*CALL, address, "burn", "--task"])).stdout.strip()
     ended = await run([*TASKS, "result", address, task])
     assert (ended.status, ended.stdout) == (1, "")
     assert ended.stderr.endswith("smoke\ntrio-mcp: the tool failed\n")
 
 
-async def test_call_with_task_option_prints_an_immediate_result(address: str):
+async def test_call_command_with_task_option_prints_a_result_that_comes_without_a_task(address: str):
     ended = await run([*CALL, address, "pour", "--task"])
     assert (ended.status, ended.stdout) == (0, "poured\n")
     assert ended.stderr == "trio-mcp: the server responded without a task\n"
 
 
-async def test_unknown_task_id_is_reported_as_a_server_error(address: str):
+async def test_tasks_command_reports_an_unknown_task_id_as_a_server_error(address: str):
     ended = await run([*TASKS, "get", address, "-nothing"])  # ids of other servers may begin like this
     assert ended.status == 4
     assert "unknown task" in ended.stderr
 
 
-async def test_tasks_command_on_a_server_without_tasks_is_reported(tmp_path: Path):
+async def test_tasks_command_reports_that_the_server_has_no_tasks(tmp_path: Path):
     bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
     ended = await run([*TASKS, "list", bare])
     assert ended.status == 2
@@ -215,7 +215,7 @@ async def test_tasks_command_on_a_server_without_tasks_is_reported(tmp_path: Pat
 
 
 @ERAS
-async def test_tasks_result_prompts_for_elicitations_of_the_task(kitchen: Kitchen, address: str, era: str):
+async def test_tasks_result_command_prompts_for_elicitations_of_the_task(kitchen: Kitchen, address: str, era: str):
     kitchen.done.set()
     async with in_terminal([*CALL, address, "season", "--task", "--era", era]) as terminal:
         assert await terminal.read_to_end() == 0
@@ -226,7 +226,7 @@ async def test_tasks_result_prompts_for_elicitations_of_the_task(kitchen: Kitche
     assert plain(terminal.shown).endswith("seasoned with salt\n")
 
 
-async def test_call_with_task_option_shows_no_elicitation_of_the_task(nursery):
+async def test_call_command_with_task_option_shows_no_elicitation_of_the_task(nursery):
     """The question reaches the command before the task does, which is the earliest that it can come."""
     heard: list[object] = []
 
@@ -256,7 +256,7 @@ async def test_call_with_task_option_shows_no_elicitation_of_the_task(nursery):
     assert heard == []
 
 
-async def test_ctrl_c_in_tasks_result_leaves_the_task_running(kitchen: Kitchen, address: str):
+async def test_ctrl_c_in_the_tasks_result_command_leaves_the_task_running(kitchen: Kitchen, address: str):
     task = await started(address, "modern")
     async with in_terminal([*TASKS, "result", address, task]) as terminal:
         await terminal.read_until("ho\ufffdt")
@@ -266,7 +266,7 @@ async def test_ctrl_c_in_tasks_result_leaves_the_task_running(kitchen: Kitchen, 
     assert "cancelling the call" not in plain(terminal.shown)
 
 
-async def test_ctrl_c_in_a_waiting_call_cancels_its_task(kitchen: Kitchen, address: str):
+async def test_ctrl_c_in_a_call_command_that_waits_cancels_its_task(kitchen: Kitchen, address: str):
     async with in_terminal([*CALL, address, "roast", "kilos=20"]) as terminal:
         await terminal.read_until("ho\ufffdt")
         terminal.type("\x03")

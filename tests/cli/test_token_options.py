@@ -52,7 +52,7 @@ async def refused(url: str, token: str) -> None:
         await subject(url, token)
 
 
-async def test_jwks_file_verifies_tokens_and_refusals_are_logged_with_the_reason(tmp_path: Path) -> None:
+async def test_run_command_with_a_jwks_file_verifies_tokens_and_logs_why_a_token_is_refused(tmp_path: Path) -> None:
     file, keys = written(tmp_path / "server.py", SERVER), key_set(tmp_path, jwk(ec_key(), kid="1"))
     async with running("run", file, "--http", "0", *TOKENS, "--jwks", keys) as server:
         url = await server.line(r"at (http://127\.0\.0\.1:\d+/mcp);")
@@ -64,7 +64,7 @@ async def test_jwks_file_verifies_tokens_and_refusals_are_logged_with_the_reason
         assert foreign.rpartition(".")[2] not in reason
 
 
-async def test_run_options_choose_token_type_and_algorithms(tmp_path: Path) -> None:
+async def test_run_command_options_select_token_type_and_algorithms(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     rsa: RSAKey = rsa_key()
     keys = key_set(tmp_path, jwk(ec_key(), kid="1"), jwk(rsa, kid="2"))
@@ -75,7 +75,7 @@ async def test_run_options_choose_token_type_and_algorithms(tmp_path: Path) -> N
         await refused(url, token())
 
 
-async def test_trust_http_option_allows_an_issuer_over_plain_http(tmp_path: Path) -> None:
+async def test_run_command_with_trust_http_option_accepts_an_issuer_over_plain_http(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", f"import socket\n{SERVER}\n{NAMED_HERE}")
     issuers: list[str] = []
 
@@ -116,7 +116,9 @@ socket.getaddrinfo = lambda host, *rest, **more: find(b"127.0.0.1" if host == b"
         ('{"keys": [1]}', "no key"),
     ],
 )
-async def test_invalid_jwks_file_is_reported_in_one_line(tmp_path: Path, text: str | None, told: str) -> None:
+async def test_run_command_reports_an_invalid_jwks_file_in_one_line(
+    tmp_path: Path, text: str | None, told: str
+) -> None:
     file, keys = written(tmp_path / "server.py", SERVER), tmp_path / "keys.json"
     if text is not None:
         keys.write_text(text)

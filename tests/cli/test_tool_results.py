@@ -29,19 +29,19 @@ LATEST = REVISIONS["2026-07-28"]
         (EmbeddedResource(BlobResourceContents("shop://dot", "AAAA")), "[resource shop://dot, 3 bytes]"),
     ],
 )
-def test_each_kind_of_content_is_printed_as_text(block, words: str, capsys: pytest.CaptureFixture[str]):
+def test_call_command_prints_each_kind_of_content_as_text(block, words: str, capsys: pytest.CaptureFixture[str]):
     show_result(CallToolResult([block]), LATEST, as_json=False)
     assert capsys.readouterr() == (f"{words}\n", "")
 
 
-def test_structured_content_is_printed_if_there_is_no_other_content(capsys: pytest.CaptureFixture[str]):
+def test_call_command_prints_structured_content_if_there_is_no_other_content(capsys: pytest.CaptureFixture[str]):
     show_result(CallToolResult([], structured_content={"a": [1]}), LATEST, as_json=False)
     assert json.loads(capsys.readouterr().out) == {"a": [1]}
     show_result(CallToolResult([TextContent("one")], structured_content={"a": [1]}), LATEST, as_json=False)
     assert capsys.readouterr().out == "one\n"
 
 
-def test_failed_tool_result_is_printed_to_stderr_unless_json_is_requested(capsys: pytest.CaptureFixture[str]):
+def test_call_command_prints_an_error_result_to_stderr_if_json_is_not_requested(capsys: pytest.CaptureFixture[str]):
     failed = CallToolResult([TextContent("no luck")], is_error=True)
     show_result(failed, LATEST, as_json=False)
     assert capsys.readouterr() == ("", "no luck\n")
@@ -49,7 +49,7 @@ def test_failed_tool_result_is_printed_to_stderr_unless_json_is_requested(capsys
     assert json.loads(capsys.readouterr().out)["isError"] is True
 
 
-def test_json_text_equal_to_structured_content_is_indented_only_in_a_terminal(
+def test_call_command_indents_json_text_that_equals_structured_content_only_in_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     result = CallToolResult([TextContent('{"a":[1]}')], structured_content={"a": [1]})

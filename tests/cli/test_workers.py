@@ -79,7 +79,7 @@ async def test_worker_that_dies_is_replaced_and_the_port_stays_open(tmp_path: Pa
         await until_gone(other)
 
 
-async def test_sighup_replaces_each_worker_after_its_successor_starts_and_fails_no_call(tmp_path: Path) -> None:
+async def test_sighup_replaces_each_worker_after_its_successor_starts_and_no_call_fails(tmp_path: Path) -> None:
     file, done = written(tmp_path / "server.py", SERVER), tmp_path / "done"
     os.mkfifo(done)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
@@ -202,7 +202,7 @@ AT_IMPORT = """
 """
 
 
-async def test_worker_killed_during_a_reload_is_replaced_by_its_starting_successor(tmp_path: Path) -> None:
+async def test_worker_killed_during_a_reload_is_replaced_by_the_successor_that_already_starts(tmp_path: Path) -> None:
     file, gate = written(tmp_path / "server.py", AT_IMPORT + SERVER), tmp_path / "gate"
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
@@ -253,7 +253,7 @@ MISBEHAVED = """
 @pytest.mark.parametrize(
     "act", ["os.write(number, bytes([0xff, 10]))", "os.close(number)", "os.write(number, b'x' * 99999)"]
 )
-async def test_new_version_that_breaks_its_sockets_replaces_no_worker(tmp_path: Path, act: str) -> None:
+async def test_new_version_that_breaks_its_listening_sockets_replaces_no_worker(tmp_path: Path, act: str) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
@@ -286,7 +286,7 @@ async def test_repeated_sighups_leave_the_number_of_workers_unchanged(tmp_path: 
         await end(server)
 
 
-async def test_closed_stderr_ends_no_worker_and_keeps_the_exit_status(tmp_path: Path) -> None:
+async def test_workers_continue_and_the_exit_status_is_kept_if_stderr_is_closed(tmp_path: Path) -> None:
     file, port = written(tmp_path / "server.py", AT_IMPORT + SERVER), free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     async with running("run", file, "--http", str(port), "--stateless", "--workers", "1") as server:
@@ -327,7 +327,7 @@ async def test_unread_stderr_does_not_block_supervisor_or_workers(tmp_path: Path
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
-async def test_closed_standard_streams_are_dev_null_in_workers(tmp_path: Path, closed: str) -> None:
+async def test_workers_have_dev_null_in_place_of_closed_standard_streams(tmp_path: Path, closed: str) -> None:
     file, port = written(tmp_path / "server.py", AT_IMPORT + SERVER), free_port()
     command = f"exec {shlex.join(TRIO_MCP)} run {file} --http {port} --stateless --workers 1 {closed}"
     process = await trio.lowlevel.open_process(["sh", "-c", command])
@@ -380,7 +380,7 @@ async def test_workers_that_die_repeatedly_do_not_end_the_supervisor(tmp_path: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGCONT])
-async def test_port_of_a_killed_supervisor_is_free_at_once(tmp_path: Path, number: int) -> None:
+async def test_port_of_a_killed_supervisor_is_free_immediately(tmp_path: Path, number: int) -> None:
     file, port = written(tmp_path / "server.py", SERVER), str(free_port())
     arguments = ("run", file, "--http", port, "--stateless", "--workers", "2")
     async with running(*arguments) as server:
@@ -451,7 +451,7 @@ def can_be_bound(port: int) -> bool:
     return True
 
 
-async def test_closed_terminal_ends_supervisor_and_workers(tmp_path: Path) -> None:
+async def test_supervisor_and_workers_end_when_their_terminal_closes(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     command = [*TRIO_MCP, "run", file, "--http", "0", "--stateless", "--workers", "1"]
     async with in_terminal(command) as terminal:
@@ -463,7 +463,7 @@ async def test_closed_terminal_ends_supervisor_and_workers(tmp_path: Path) -> No
             assert await process.ended() == 0
 
 
-async def test_rapid_file_changes_end_in_one_worker_of_the_last_version(
+async def test_one_worker_of_the_last_version_runs_after_rapid_file_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)
@@ -487,7 +487,7 @@ async def test_file_that_raises_at_start_is_reported_once_and_ends_all_workers(t
     assert ended.stderr.count("RuntimeError: broken") == 1
 
 
-async def test_http_port_in_use_with_workers_is_reported_in_one_line(tmp_path: Path) -> None:
+async def test_run_command_with_workers_reports_a_port_in_use_in_one_line(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
@@ -512,13 +512,17 @@ async def test_http_port_in_use_with_workers_is_reported_in_one_line(tmp_path: P
         (["--tcp", "0", "--health"], "needs --http"),
     ],
 )
-async def test_contradictory_run_options_are_usage_errors(tmp_path: Path, options: list[str], told: str) -> None:
+async def test_run_command_reports_contradictory_options_as_usage_errors(
+    tmp_path: Path, options: list[str], told: str
+) -> None:
     ended = await run([*TRIO_MCP, "run", written(tmp_path / "server.py", SERVER), *options])
     assert ended.status == 2
     assert told in ended.stderr
 
 
-async def test_run_with_issuer_and_health_options_requires_tokens_and_serves_probes(tmp_path: Path) -> None:
+async def test_run_command_with_issuer_and_health_options_requires_tokens_and_serves_health_checks(
+    tmp_path: Path,
+) -> None:
     file = written(tmp_path / "server.py", SERVER)
     tokens = ["--issuer", "https://login.example.com", "--resource", "https://mcp.example.com/mcp", "--scope", "notes"]
     async with running("run", file, "--http", "0", "--health", *tokens) as server:
@@ -529,7 +533,7 @@ async def test_run_with_issuer_and_health_options_requires_tokens_and_serves_pro
         assert (await answer_to(url, "GET", "/readyz")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_issuer_option_without_the_auth_extra_names_the_extra(tmp_path: Path) -> None:
+async def test_error_for_issuer_option_without_the_auth_extra_names_the_extra_to_install(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     (tmp_path / "joserfc.py").write_text("raise ImportError")
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from trio_mcp.cli.main import main; main()"
@@ -539,7 +543,9 @@ async def test_issuer_option_without_the_auth_extra_names_the_extra(tmp_path: Pa
     assert ended.stderr.splitlines()[-1].endswith("checking signatures needs joserfc: install trio-mcp[auth]")
 
 
-async def test_run_options_can_be_set_by_environment_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_options_of_the_run_command_can_be_set_by_environment_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = written(tmp_path / "server.py", SERVER)
     for name, value in {"HTTP": "0", "PATH": "/here", "HEALTH": "1"}.items():
         monkeypatch.setenv(f"TRIO_MCP_{name}", value)
@@ -548,7 +554,7 @@ async def test_run_options_can_be_set_by_environment_variables(tmp_path: Path, m
         assert (await answer_to(url, "GET", "/healthz")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_signal_while_a_worker_starts_shuts_down_with_status_0(tmp_path: Path) -> None:
+async def test_run_command_exits_with_status_0_after_a_signal_while_a_worker_starts(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
         await server.line(READY)  # of the first one; the second one begins now
