@@ -175,7 +175,9 @@ def test_every_public_function_with_options_is_tested_with_a_misspelled_option()
         (lambda: _keywords_checked(host_names=[]), r"'host_names'; write allowed_hosts=\[\.\.\.\]\. Its options"),
     ],
 )
-def test_option_of_another_sdk_raises_type_error_with_the_replacement(call: Any, words: str) -> None:
+def test_option_with_the_name_in_another_sdk_raises_type_error_that_names_the_replacement(
+    call: Any, words: str
+) -> None:
     with pytest.raises(TypeError, match=words):
         call()
 
@@ -275,7 +277,7 @@ def _options_of_method(function: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("place", "text"), ADVICE, ids=[place for place, _ in ADVICE])
-def test_replacements_suggested_for_names_of_other_sdks_exist(place: str, text: str) -> None:
+def test_every_replacement_suggested_for_a_name_of_another_sdk_exists(place: str, text: str) -> None:
     for call in calls_in(text):
         function = resolved(call.func)
         if function is not None:

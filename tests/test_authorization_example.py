@@ -55,7 +55,7 @@ def test_interrupted_npm_installation_is_repeated(programs: Path) -> None:
         ({"node": NODE, "npm": "echo 'no registry' >&2; exit 3"}, "npm failed with status 3: no registry"),
     ],
 )
-def test_missing_node_or_npm_raises_cannot_install_with_instructions(
+def test_missing_node_or_npm_raises_cannot_install_that_says_what_to_do(
     programs: Path, there: dict[str, str], words: str
 ) -> None:
     write(programs, **there)

@@ -128,7 +128,9 @@ def checked_fields() -> Any:
         ((1, 2, 3, 4, 5), {}),
     ],
 )
-def test_first_instances_of_a_class_equal_later_instances(make: Any, args: tuple[Any, ...], given: dict[str, Any]):
+def test_first_instances_of_a_class_have_the_same_values_as_later_instances(
+    make: Any, args: tuple[Any, ...], given: dict[str, Any]
+):
     def made() -> Any:
         try:
             new = kind(*args, **given)
@@ -141,7 +143,7 @@ def test_first_instances_of_a_class_equal_later_instances(make: Any, args: tuple
     assert [made() for _ in range(4)] == [first] * 4
 
 
-def test_creating_instances_does_not_change_the_signature_of_the_class():
+def test_signature_of_a_class_does_not_change_when_instances_are_created():
     kind = many_fields()
     kind(1)
     assert [*inspect.signature(kind).parameters] == ["first", "second", "private", "doubled", "named"]
@@ -170,7 +172,7 @@ def test_generated_init_sets_the_fields_of_a_class_with_a_frozen_base():
         made.two = []  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_generated_init_of_a_frozen_class_runs_validators_unless_disabled():
+def test_generated_init_of_a_frozen_class_runs_validators_if_they_are_not_disabled():
     assert init_of(FrozenChecked, frozen=True) is not None
     made = FrozenChecked(1, 2)
     assert (made.low, made.high, made.sum) == (1, 2, 3)
@@ -186,7 +188,7 @@ def test_generated_init_of_a_frozen_class_runs_validators_unless_disabled():
 
 
 @pytest.mark.parametrize("instance", [Named(one=1), FrozenChecked(1, 2), DerivedOfFrozen(1, [2]), Checked(3)])
-def test_evolve_returns_the_same_as_attrs_evolve(instance: Any):
+def test_evolve_returns_an_object_equal_to_the_one_from_attrs_evolve(instance: Any):
     name = attrs.fields(type(instance))[0].name
     assert evolve(instance) == attrs.evolve(instance) == instance
     assert evolve(instance, **{name: 7}) == attrs.evolve(instance, **{name: 7}) != instance

@@ -94,7 +94,7 @@ def seconds(default: str) -> float:
     return float("inf") if default == "none" else float(default.removesuffix(" s").replace(",", ""))
 
 
-def test_documented_table_of_timeouts_has_the_defaults_of_the_code() -> None:
+def test_documented_table_of_timeouts_lists_the_defaults_in_the_code() -> None:
     table = {name: seconds(default) for name, default in timeouts().items()}
     settings = attrs.fields_dict(ClientSettings)
     for name in ("call_timeout", "connect_timeout", "probe_timeout"):
@@ -108,7 +108,7 @@ def test_documented_table_of_timeouts_has_the_defaults_of_the_code() -> None:
     assert limits == {name: getattr(Limits(), name.removeprefix("Limits.")) for name in limits}
 
 
-def test_documented_limit_of_concurrent_server_requests_is_the_default() -> None:
+def test_documented_limit_of_concurrent_server_requests_equals_the_default_in_the_code() -> None:
     assert f"({attrs.fields_dict(ClientSettings)['max_questions'].default} by default)" in PAGE.text
 
 

@@ -24,12 +24,12 @@ def options(command: click.Command, context: click.Context) -> Iterator[str]:
             yield from options(subcommand, context)
 
 
-def test_each_documented_command_option_exists() -> None:
+def test_each_documented_option_of_a_trio_mcp_command_exists() -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE))
     assert named - {"--help", *options(trio_mcp, click.Context(trio_mcp))} == set()
 
 
-def test_each_documented_command_exists() -> None:
+def test_each_documented_trio_mcp_command_exists() -> None:
     named = set(re.findall(r"\btrio-mcp ([a-z]+)\b", PAGE))
     assert named - set(trio_mcp.list_commands(click.Context(trio_mcp))) == set()
 

@@ -91,7 +91,7 @@ def test_recorded_public_api_is_up_to_date() -> None:
     assert public() == json.loads(FILE.read_text()), "run python -m tests.test_compatibility"
 
 
-def test_public_api_equals_the_names_in_the_reference() -> None:
+def test_recorded_public_api_lists_the_same_names_as_the_reference_pages() -> None:
     explained_names = {
         f"{section if section.startswith('trio_mcp.') else 'trio_mcp'}.{told.name}"
         for section, listed in sections().items()
@@ -114,7 +114,7 @@ def test_public_api_equals_the_names_in_the_reference() -> None:
         ({"f": ["a", "b=1", ".m"]}, ["f: the default of b was nothing"]),
     ],
 )
-def test_incompatible_api_change_is_reported(now: dict[str, list[str]], told: list[str]) -> None:
+def test_compatibility_check_reports_an_incompatible_api_change(now: dict[str, list[str]], told: list[str]) -> None:
     assert list(broken({"f": ["a", "b=", ".m"]}, now)) == told
 
 

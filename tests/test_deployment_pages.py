@@ -125,7 +125,7 @@ def test_documented_kubernetes_manifests_refer_to_each_other() -> None:
     assert secret["key"] in of["Secret"]["stringData"]
 
 
-def test_documented_termination_grace_covers_the_documented_drain_timeout() -> None:
+def test_documented_stop_grace_periods_cover_the_documented_drain_timeout() -> None:
     named = re.findall(r"Limits\(drain_delay=(\d+), drain_timeout=(\d+)\)", PAGES)
     assert set(named) == {("5", "20")}
     least = 5 + 20 + math.ceil(Limits().shutdown_grace) + 5

@@ -111,7 +111,9 @@ def test_dir_of_a_blocking_client_lists_only_readable_attributes() -> None:
 
 
 @pytest.mark.parametrize("name", ["isError", "structuredContent", "data"])
-def test_attribute_name_of_another_sdk_raises_with_the_replacement_and_is_not_listed(name: str) -> None:
+def test_attribute_named_as_in_another_sdk_raises_an_error_that_names_the_replacement_and_is_not_in_dir(
+    name: str,
+) -> None:
     result = CallToolResult([])
     assert name not in dir(result)
     assert {"content", "is_error", "as_"} <= set(dir(result))

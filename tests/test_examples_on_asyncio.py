@@ -72,7 +72,9 @@ async def text_until(process: trio.Process, words: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("program", ["fastapi_app.py", "starlette_app.py", "notebook.py"])
-async def test_browser_disconnect_from_an_asyncio_app_cancels_the_handler_in_the_server_process(program: str) -> None:
+async def test_browser_that_disconnects_from_an_asyncio_app_cancels_the_handler_in_the_server_process(
+    program: str,
+) -> None:
     port = free_port()
     is_notebook = program == "notebook.py"
     words = ["-c", KERNEL, str(FOLDER / program)] if is_notebook else [str(FOLDER / program), str(port)]

@@ -148,7 +148,7 @@ def handler(ctx: WorkerContext) -> None:
 """
 
 
-def test_type_checker_reports_a_missing_member_of_worker_context(checked_by_pyright: dict[str, list[str]]) -> None:
+def test_type_checker_reports_an_attribute_that_worker_context_lacks(checked_by_pyright: dict[str, list[str]]) -> None:
     (fault,) = checked_by_pyright["threads"]
     place, _, message = fault.partition(": ")
     assert "message" in message

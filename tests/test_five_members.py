@@ -7,7 +7,7 @@ from examples.five_members import NAMES, main
 from tests.patience import PATIENCE
 
 
-async def test_gateway_example_affects_only_the_calls_of_the_crashing_member() -> None:
+async def test_gateway_example_fails_only_the_calls_to_the_server_that_crashes() -> None:
     with trio.fail_after(PATIENCE):
         answers, refusals = await main(3.0)
     assert set(answers) == set(NAMES)

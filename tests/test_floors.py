@@ -31,13 +31,13 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_dependency_requirements_exclude_releases_with_known_bugs(name: str) -> None:
+def test_requirements_of_the_package_exclude_dependency_releases_with_known_bugs(name: str) -> None:
     (requirement,) = [each for each in REQUIREMENTS if each.name == name]
     assert [release for release in FAULTY[name] if requirement.specifier.contains(release)] == []
 
 
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.name)
-def test_each_dependency_requirement_has_a_minimum_version(requirement: Requirement) -> None:
+def test_each_dependency_is_required_with_a_minimum_version(requirement: Requirement) -> None:
     assert [each for each in requirement.specifier if each.operator in (">=", "~=", "==")]
 
 

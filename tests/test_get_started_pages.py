@@ -55,7 +55,7 @@ def test_tutorial_program_prints_the_documented_output(folder: Path, name: str) 
     assert run(folder, f"{name}.py") == PRINTED[name]
 
 
-def test_every_tutorial_client_is_tested() -> None:
+def test_every_client_program_of_the_tutorial_is_tested() -> None:
     assert PRINTED.keys() == TUTORIAL.blocks.keys() - SERVERS
 
 
@@ -107,7 +107,7 @@ def test_every_quickstart_program_is_tested() -> None:
     assert QUICKSTART.blocks.keys() == {"count_client", "host", *SERVERS - {"copyist"}}
 
 
-def test_documented_table_of_mcp_hosts_has_the_config_file_of_each_host() -> None:
+def test_documented_table_of_mcp_hosts_lists_the_config_file_of_each_host() -> None:
     rows = re.findall(r"^\| (.*?) \| `--client (\S+)` \| `(\S+(?: \S+)*?)`(.*?) \|$", HOSTS_PAGE.text, flags=re.M)
     on_macos = [row for row in rows if row[0].endswith("on macOS")]
     assert [row[1] for row in on_macos] == ["claude-desktop"]
@@ -119,7 +119,7 @@ def test_documented_table_of_mcp_hosts_has_the_config_file_of_each_host() -> Non
             assert (where == " in the current directory") == host.title.endswith(", in this project")
 
 
-def test_documented_config_entries_equal_the_entries_written_by_install() -> None:
+def test_documented_config_entries_equal_the_entries_that_the_install_command_writes() -> None:
     entries = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", HOSTS_PAGE.text, flags=re.DOTALL)]
     command = [word.replace(sys.executable, "/home/ann/.venv/bin/python") for word in command_of_file(__file__)]
     command[-1] = "/home/ann/word_counter.py"

@@ -33,7 +33,7 @@ async def test_guarantee_example_prints_the_documented_line(
     assert f"It prints `{capsys.readouterr().out.strip()}`." in page.text
 
 
-async def test_confirmed_cancel_example_ends_after_the_cleanup(
+async def test_confirm_cancels_example_ends_after_the_cleanup_of_the_handler(
     page: Page, capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
 ) -> None:
     await page.load("confirmed_cancel").main()
@@ -59,12 +59,12 @@ def first_cells(page: Page, heading: str) -> list[str]:
     return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
 
 
-def test_documented_cancel_causes_and_endings_are_complete() -> None:
+def test_documented_lists_of_cancel_causes_and_endings_are_complete() -> None:
     assert sorted(first_cells(CANCELLATION, "Causes")) == sorted(CancelCause.__members__)
     assert sorted(first_cells(CONFIRMED, "Endings")) == sorted(get_args(EndState))
 
 
-def test_rulings_cited_on_the_cancellation_page_exist() -> None:
+def test_rulings_cited_on_the_cancellation_page_exist_on_the_rulings_page() -> None:
     named = {
         int(number)
         for numbers in re.findall(r"rulings? ([\d and]+)\)", CANCELLATION.text)
@@ -81,7 +81,7 @@ def test_accepted_deviations_page_cites_existing_test_files() -> None:
     assert [file for file in files if not (ROOT / file).is_file()] == []
 
 
-def test_notification_throughput_page_has_the_benchmark_figures() -> None:
+def test_notification_throughput_page_quotes_the_benchmark_figures() -> None:
     text = Page("guarantees/notification-throughput.md").text
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     shown = {row[0]: row[1:] for row in rows}

@@ -149,7 +149,7 @@ def test_documented_shell_commands_print_the_documented_output_in_order(shell: S
         assert words in output
 
 
-def test_documented_table_of_limits_has_the_defaults_of_the_code() -> None:
+def test_documented_table_of_limits_lists_the_defaults_in_the_code() -> None:
     defaults = {field.name: field.default for field in attrs.fields(Limits)}
     lines = Page("guarantees/limits.md").text.splitlines()
     table = [line.strip("|").split("|") for line in lines if line.startswith("| `")]

@@ -43,7 +43,7 @@ def options(function: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_help_of_a_function_names_every_keyword_or_the_options_class(name: str) -> None:
+def test_help_of_a_function_lists_every_keyword_or_names_its_options_class(name: str) -> None:
     shown = shown_by_help(FUNCTIONS[name]).partition("\n\n")[2].partition("\n")[2]
     assert [option for option in options(FUNCTIONS[name]) if not re.search(rf"\b{option}\b", shown)] == []
 

@@ -176,7 +176,7 @@ async def test_missing_client_id_raises_the_documented_error(tmp_path: Path, nam
     assert words in SAID or words.partition(":")[0].partition(" by ")[0] in SAID
 
 
-async def test_auth0_registers_a_client_without_id(tmp_path: Path) -> None:
+async def test_auth0_registers_a_client_that_has_no_client_id(tmp_path: Path) -> None:
     async with scene(tmp_path, "auth0") as found:
         assert await found.whoami(client_id=None) == "auth0|5f7c8ec7c33c6c004bbafe82 by tpc_1"
 

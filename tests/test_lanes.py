@@ -26,7 +26,7 @@ def config(lane: str, *arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("lane", "left_out"), [("quick", True), ("commands", False), ("schedules", True), ("all", False)]
 )
-def test_pytest_lane_option_runs_only_the_files_of_its_lane_and_lane_all_runs_every_file(
+def test_pytest_lane_option_runs_only_the_test_files_of_that_lane_and_lane_all_runs_every_file(
     lane: str, left_out: bool
 ) -> None:
     assert leaves_out(TESTS / "cli" / "test_demo.py", config(lane, "tests")) is left_out
@@ -62,7 +62,7 @@ def test_file_named_on_the_command_line_runs_in_any_lane() -> None:
     assert leaves_out(demo, config("quick", "tests/cli"))
 
 
-def test_test_folders_and_helper_modules_are_collected_in_every_lane() -> None:
+def test_every_lane_option_value_collects_test_folders_and_helper_modules() -> None:
     assert not leaves_out(TESTS / "cli", config("schedules", "tests"))
     assert not leaves_out(TESTS / "cli" / "commands.py", config("schedules", "tests"))
 

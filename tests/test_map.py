@@ -29,7 +29,7 @@ def test_each_package_is_on_the_code_map() -> None:
     assert {package for package in packages if f"`{package}/" not in MAP} == set()
 
 
-def test_each_request_runtime_module_is_on_the_code_map() -> None:
+def test_each_module_of_the_request_runtime_is_on_the_code_map() -> None:
     modules = {module.name for module in (PACKAGE / "runtime" / "requests").glob("[a-z]*.py")}
     assert {module for module in modules if f"`{module}`" not in MAP} == set()
 
@@ -55,17 +55,17 @@ def test_source_path_named_on_a_code_page_exists(page: str) -> None:
     assert {path for path in paths if not ((PACKAGE / path).exists() or (ROOT / path).exists())} == set()
 
 
-def test_each_package_is_in_the_layers_on_the_architecture_page() -> None:
+def test_each_package_is_listed_in_the_layers_on_the_architecture_page() -> None:
     layers = (ROOT / "docs" / "architecture.md").read_text().split("\n## Layers\n")[1].split("\n## ")[0]
     packages = {package.name for package in PACKAGE.iterdir() if (package / "__init__.py").exists()}
     assert {package for package in packages if f"`{package}/`" not in layers} == set()
 
 
-def test_rulings_are_numbered_consecutively() -> None:
+def test_rulings_page_numbers_its_rulings_consecutively() -> None:
     assert sorted(RULINGS) == list(range(1, len(RULINGS) + 1))
 
 
-def test_rulings_cited_in_source_and_tests_exist() -> None:
+def test_rulings_cited_in_source_and_tests_exist_on_the_rulings_page() -> None:
     files = [file for folder in ("src", "tests") for file in (ROOT / folder).rglob("*.py")]
     lists = {file: re.findall(r"(?i)\brulings?\s+(\d+(?:(?:,| and| to)\s+\d+)*)", file.read_text()) for file in files}
     cited = {

@@ -35,7 +35,7 @@ async def test_migration_client_example_sees_the_tools_and_results_of_the_server
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_migration_example_of_the_other_sdk_is_valid_python_with_a_counterpart(name: str) -> None:
+def test_migration_example_for_the_other_sdk_is_valid_python_and_has_a_trio_mcp_version(name: str) -> None:
     theirs = dict(
         re.findall(r"```python\n# (?:python-sdk 1|fastmcp 3)\.x: (\w+)\n(.*?)```", PAGES[name].text, re.DOTALL)
     )

@@ -61,7 +61,7 @@ def named_in(cell: str) -> list[str]:
     return re.findall(r"`([a-z_.]+)`", cell)
 
 
-def test_documented_recording_limits_match_the_code() -> None:
+def test_documented_limits_of_recordings_match_the_code() -> None:
     options = inspect.signature(Recorder).parameters
     page = " ".join((ROOT / "docs/observability/recording.md").read_text().split())
     assert f"at most {options['max_bytes'].default // 1_000_000} MB (`Recorder.max_bytes`)" in page

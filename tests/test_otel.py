@@ -136,7 +136,7 @@ def server(recorded: Recorded) -> Server:
 
 
 @ERAS
-async def test_call_and_handler_each_have_a_span_in_one_trace(
+async def test_client_call_and_server_handler_each_have_a_span_in_one_trace(
     autojump_clock: MockClock, server: Server, recorded: Recorded, era: Any
 ) -> None:
     async with open_memory(server, era=era, tracing=recorded.tracing) as client:
@@ -228,7 +228,7 @@ async def test_cancelled_call_sets_cancelled_or_timeout_on_both_spans(
     assert (handler.status.status_code, handler.status.description) == (StatusCode.ERROR, "cancelled: peer")
 
 
-async def test_lost_connection_ends_client_and_server_spans(
+async def test_client_and_server_spans_end_when_the_connection_is_lost(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     async with trio.open_nursery() as nursery, open_memory(server, tracing=recorded.tracing) as client:
@@ -279,7 +279,7 @@ async def test_current_span_is_linked_if_the_request_has_its_own_traceparent(
 
 
 @pytest.mark.parametrize("outer_is_traced", [True, False])
-async def test_one_trace_spans_several_servers(
+async def test_trace_continues_across_several_servers(
     autojump_clock: MockClock, server: Server, recorded: Recorded, outer_is_traced: bool
 ) -> None:
     outer = Server("outer", tracing=recorded.tracing if outer_is_traced else None)
@@ -377,7 +377,7 @@ async def test_arguments_and_results_are_not_recorded_in_spans(
     assert SECRET not in "".join(span.to_json() for span in recorded.spans())
 
 
-async def test_names_chosen_by_a_client_are_truncated_in_spans(
+async def test_long_names_sent_by_a_client_are_truncated_in_spans(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     async with open_memory(server) as client:
@@ -396,7 +396,7 @@ class Broken(SpanProcessor):
         raise RuntimeError("no disk")
 
 
-async def test_tracing_failure_does_not_fail_the_request(
+async def test_request_succeeds_even_if_tracing_fails(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider = TracerProvider()
@@ -527,7 +527,7 @@ async def test_unknown_tool_names_create_no_metric_time_series(
 
 
 @ERAS
-async def test_cancelled_calls_are_counted_by_cause(
+async def test_metrics_count_cancelled_calls_by_cause(
     autojump_clock: MockClock, server: Server, recorded: Recorded, era: Any
 ) -> None:
     async with open_memory(server, era=era, tracing=recorded.tracing) as client:
@@ -540,7 +540,7 @@ async def test_cancelled_calls_are_counted_by_cause(
     assert called["error.type"] == "timeout"
 
 
-async def test_queue_time_is_included_in_the_duration_metric(
+async def test_duration_metric_includes_the_time_in_the_queue(
     autojump_clock: MockClock, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = Server("slow", limits=Limits(max_in_flight=1), tracing=recorded.tracing)
@@ -561,7 +561,7 @@ async def test_queue_time_is_included_in_the_duration_metric(
     assert waits[-3:] == [(0, True), (2, True), (4, True)]
 
 
-async def test_server_gauges_are_observed_while_the_server_exists(
+async def test_metrics_gauges_of_a_server_are_observed_while_the_server_exists(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     async with open_memory(server) as client, trio.open_nursery() as nursery:
@@ -574,7 +574,7 @@ async def test_server_gauges_are_observed_while_the_server_exists(
     assert recorded.points("trio_mcp.tasks.running") == [({}, 0)]
 
 
-async def test_metrics_failure_does_not_fail_the_request(
+async def test_request_succeeds_even_if_metrics_fail(
     autojump_clock: MockClock, recorded: Recorded, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -590,7 +590,7 @@ def events(span: ReadableSpan) -> list[str]:
     return [event.name for event in span.events]
 
 
-async def test_cancelled_handler_span_has_events_for_receipt_delivery_and_cleanup(
+async def test_span_of_a_cancelled_handler_has_events_for_receipt_and_delivery_of_the_cancel_and_cleanup(
     server: Server, recorded: Recorded, autojump_clock: MockClock
 ) -> None:
     @server.tool
@@ -617,7 +617,7 @@ async def test_cancelled_handler_span_has_events_for_receipt_delivery_and_cleanu
     ]
 
 
-async def test_cancel_confirmation_request_has_a_span_with_the_ending(autojump_clock: MockClock) -> None:
+async def test_cancel_request_has_a_span_that_shows_how_the_call_ended(autojump_clock: MockClock) -> None:
     server = Server("slow", extensions=[CancelAcknowledged()])
 
     @server.tool

@@ -412,7 +412,7 @@ def assert_cheap(name: str, *texts: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_repeated_input_pieces_are_parsed_in_linear_time(name: str) -> None:
+def test_input_with_many_repetitions_is_parsed_in_linear_time(name: str) -> None:
     assert_cheap(name, *(filled(piece) for piece in PARSERS[name].pieces))
 
 

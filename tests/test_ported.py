@@ -100,7 +100,7 @@ async def test_ported_git_server_rejects_arguments_that_look_like_options(
 
 
 @ERAS
-async def test_cancelling_a_ported_git_call_ends_the_git_process(
+async def test_cancelled_call_of_the_ported_git_server_ends_the_git_process(
     era: Any, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = repository / "told"
@@ -143,7 +143,9 @@ async def test_ported_sqlite_server_queries_and_changes_a_database(
 
 
 @ERAS
-async def test_ported_sqlite_read_query_cannot_change_the_database(era: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_read_query_of_the_ported_sqlite_server_cannot_change_the_database(
+    era: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = load("sqlite_server", monkeypatch).server
     async with open_memory(server, era=era) as client:
         await text_of(client, "create_table", query="CREATE TABLE notes (text TEXT)")
@@ -162,7 +164,7 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
 @ERAS
 # CPython 3.15 reports a statement that was interrupted once more, where the statement is freed.
 @pytest.mark.filterwarnings("ignore:Exception ignored in stmt_dealloc")
-async def test_cancelling_a_ported_sqlite_call_interrupts_an_endless_query(
+async def test_cancelled_call_of_the_ported_sqlite_server_interrupts_an_endless_query(
     era: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = load("sqlite_server", monkeypatch).server

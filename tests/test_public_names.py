@@ -32,11 +32,11 @@ def test_each_public_name_is_listed_once(space: str) -> None:
     assert len(set(module(space).__all__)) == len(module(space).__all__)
 
 
-def test_each_public_name_is_in_one_namespace_only() -> None:
+def test_each_public_name_is_exported_by_only_one_namespace() -> None:
     assert len(names(*FACE)) == sum(len(module(space).__all__) for space in FACE)
 
 
-def test_top_level_package_has_at_most_90_names() -> None:
+def test_top_level_package_exports_at_most_90_names() -> None:
     assert len(trio_mcp.__all__) <= 90
     assert len(Path(str(trio_mcp.__file__)).read_text().splitlines()) <= 150
 
@@ -52,7 +52,7 @@ def test_lazy_imports_match_the_imports_for_type_checkers(space: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(names(*FACE[1:])))
-def test_name_of_another_namespace_raises_with_the_import_to_write(name: str) -> None:
+def test_name_imported_from_the_wrong_namespace_raises_an_error_with_the_import_to_write(name: str) -> None:
     (space,) = (each for each in FACE if name in module(each).__all__)
     with pytest.raises(AttributeError, match=rf"^trio_mcp has no {name}; write from {space} import {name}$"):
         getattr(trio_mcp, name)

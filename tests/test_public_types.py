@@ -135,7 +135,7 @@ def unknown_name_of_alias(name: str) -> Iterator[str]:
             pass
 
 
-def test_class_outside_of_the_public_modules_is_detected() -> None:
+def test_type_check_of_public_signatures_detects_a_class_outside_of_the_public_modules() -> None:
     assert list(unknown_in("trio_mcp.server.server", ast.parse("RunningTasks | Server", mode="eval"))) == [
         "trio_mcp.server.running_tasks.RunningTasks"
     ]

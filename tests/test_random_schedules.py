@@ -12,7 +12,7 @@ STEPS = 300
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_random_schedules_play_the_requested_number_of_steps_without_faults(
+def test_random_schedules_run_the_requested_number_of_steps_without_failures(
     machine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([machine, "--steps", str(STEPS)]) == 0
@@ -26,7 +26,7 @@ def test_random_schedules_play_the_requested_number_of_steps_without_faults(
     ("machine", "words"),
     [("http", "a cancel takes the oldest request"), ("tasks", "anybody may write")],
 )
-def test_planted_defect_is_found_and_repeated_from_its_printed_seed(
+def test_deliberate_defect_is_found_and_reproduced_from_its_printed_seed(
     machine: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (defect,) = (each for each in DEFECTS if each.words == words)

@@ -30,7 +30,7 @@ def test_readme_client_example_calls_its_server(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "Hello, Ann!\n"), ran.stderr
 
 
-def test_each_readme_example_has_its_own_file_name() -> None:
+def test_each_readme_example_has_a_different_file_name() -> None:
     assert README.count("```python") == len(BLOCKS) == len(dict(BLOCKS))
 
 
@@ -90,7 +90,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_readme_speed_table_has_the_benchmark_figures() -> None:
+def test_readme_speed_table_quotes_the_benchmark_figures() -> None:
     results = (ROOT / "benchmarks" / "README.md").read_text().split("<!-- results -->")[1]
     measured = [cells(line) for line in results.split("### Stdio")[1].split("###")[0].splitlines() if line[:1] == "|"]
     columns = [measured[0].index(name) for name in ("trio-mcp", "mcp, asyncio", "fastmcp")]

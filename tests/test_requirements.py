@@ -92,7 +92,7 @@ def test_requirement_rows_have_unique_ids_and_list_their_test_files() -> None:
         assert re.sub(r"\s+", " ", tests) in (only_files or None, "no test of its own"), id
 
 
-def test_requirements_refer_to_existing_requirements() -> None:
+def test_requirement_rows_refer_only_to_existing_requirements() -> None:
     assert cited_in(DOCUMENT.read_text(encoding="utf-8")) - rows().keys() == set()
 
 

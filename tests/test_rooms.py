@@ -43,7 +43,7 @@ UPWARDS = sorted(
 
 
 @pytest.mark.parametrize("pair", UPWARDS)
-def test_import_from_a_higher_layer_is_for_type_checking_only(pair: str) -> None:
+def test_package_imports_from_a_higher_layer_only_for_type_checking(pair: str) -> None:
     importer, imported = pair.split(" -> ")
     path = PACKAGE.parent / importer.replace(".", "/")
     if path.is_dir():
@@ -68,7 +68,7 @@ def absolute(node: ast.ImportFrom, importer: str) -> str:
     return ".".join([*room, node.module or ""])
 
 
-def test_folder_names_match_package_names() -> None:
+def test_folders_of_tests_are_named_after_packages() -> None:
     tests = Path(__file__).parent
     folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
     of_rooms = {folder for folder in folders if folder.parts and (PACKAGE / folder.parts[0]).is_dir()}

@@ -137,7 +137,9 @@ async def told(url: str, token: str) -> str:
             return (await client.call_tool("whoami")).text
 
 
-async def test_protected_server_example_accepts_a_token_of_its_authorization_server(tmp_path: Path, port: int) -> None:
+async def test_protected_server_example_accepts_a_token_issued_by_its_authorization_server(
+    tmp_path: Path, port: int
+) -> None:
     url = f"http://127.0.0.1:{port}/mcp"
     async with issuer() as login:
         written(tmp_path, port, **{"https://login.example.com": login.url})
@@ -359,7 +361,7 @@ def meant(text: str) -> object:
         (OAuth, {"storage": attrs.fields(OAuth).storage.default}),
     ],
 )
-def test_documented_table_of_auth_options_has_each_default(kind: type[Any], described: dict[str, Any]) -> None:
+def test_documented_table_of_auth_options_lists_each_default(kind: type[Any], described: dict[str, Any]) -> None:
     defaults = {name: described.get(name, meant(text)) for name, text in table(kind.__name__).items()}
     arguments = {each.alias or each.name: each.default for each in attrs.fields(kind) if each.init}
     assert defaults == {name: default for name, default in arguments.items() if not name.startswith("_")}
@@ -381,7 +383,7 @@ def test_documented_options_shared_with_oauth_are_complete(kind: type[Any]) -> N
     }
 
 
-def test_url_checks_page_has_the_limits_of_the_code() -> None:
+def test_url_checks_page_states_the_limits_in_the_code() -> None:
     bounds = attrs.fields(HttpFetcher)
     text = " ".join(Page("security/url-checks.md").text.split())
     assert f"A response can have at most {bounds.max_bytes.default // 1024} KiB." in text

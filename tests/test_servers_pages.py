@@ -90,7 +90,7 @@ def test_documented_table_of_resource_options_is_complete() -> None:
         ("middleware", "| member of `ServerRequest` | value |\n", ServerRequest),
     ],
 )
-def test_documented_table_names_only_existing_members(page: str, head: str, kind: type) -> None:
+def test_documented_table_names_only_existing_attributes(page: str, head: str, kind: type) -> None:
     names = names_in_table(page, head)
     assert names
     assert [name for name in names if not hasattr(kind, name)] == []

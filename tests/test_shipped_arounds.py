@@ -120,7 +120,7 @@ async def test_time_limit_middleware_cancels_a_slow_request_with_an_error(
 
 
 @pytest.mark.parametrize(("inner", "words"), [(3, "3 seconds"), (9, "5 seconds")])
-async def test_shorter_of_two_time_limit_middlewares_applies_with_cause_deadline(
+async def test_shorter_of_two_time_limit_middlewares_cancels_the_handler_with_cause_deadline(
     inner: float, words: str, autojump_clock: MockClock
 ) -> None:
     server, causes = Server("s"), list[Any]()
@@ -177,7 +177,7 @@ async def test_time_limit_middleware_cancels_a_handler_in_a_thread(autojump_cloc
     assert seen == [CancelCause.DEADLINE]
 
 
-async def test_time_and_rate_and_concurrency_limits_do_not_apply_to_listen_streams(
+async def test_time_rate_and_concurrency_limit_middleware_does_not_apply_to_listen_streams(
     server: Server, autojump_clock: MockClock
 ) -> None:
     server.middleware(time_limit(5))
@@ -219,7 +219,7 @@ async def test_limit_middleware_does_not_apply_to_task_polling_requests(limit: A
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_rate_limited_call_returns_the_seconds_to_retry_after(
+async def test_call_refused_by_the_rate_limit_returns_the_seconds_to_wait_before_a_retry(
     server: Server, era: Era, autojump_clock: MockClock
 ) -> None:
     server.middleware("tools/call")(rate_limit(2, period=10))
@@ -235,7 +235,9 @@ async def test_rate_limited_call_returns_the_seconds_to_retry_after(
         assert [tool.name async for tool in client.list_tools()] == ["sleep", "other"]
 
 
-async def test_retrying_after_the_returned_seconds_succeeds(server: Server, autojump_clock: MockClock) -> None:
+async def test_rate_limited_call_succeeds_if_it_is_retried_after_the_returned_seconds(
+    server: Server, autojump_clock: MockClock
+) -> None:
     server.middleware("tools/call")(rate_limit(7, period=3, burst=2))
     async with open_memory(server) as client:
         for _ in range(2):
@@ -255,7 +257,7 @@ async def test_rate_limit_of_a_caller_applies_across_connections(server: Server,
         await bob.call_tool("other")
 
 
-async def test_rate_limit_of_a_caller_survives_a_reconnect(server: Server, autojump_clock: MockClock) -> None:
+async def test_rate_limit_of_a_caller_continues_after_a_reconnect(server: Server, autojump_clock: MockClock) -> None:
     server.middleware("tools/call")(rate_limit(1, period=10))
     async with clients_of(server, "ann") as (ann,):
         await ann.call_tool("other")
@@ -285,7 +287,9 @@ async def test_rate_limit_by_tool_is_shared_by_callers_and_by_all_unknown_tools(
     assert keys == ["other", "other", "sleep", None, None, "slow://{seconds}", "slow://{seconds}"]
 
 
-async def test_rate_limited_request_consumes_no_token(server: Server, autojump_clock: MockClock) -> None:
+async def test_request_refused_by_the_rate_limit_consumes_no_token_of_the_bucket(
+    server: Server, autojump_clock: MockClock
+) -> None:
     server.middleware("tools/call")(rate_limit(1, period=10))
     async with open_memory(server) as client:
         await client.call_tool("other")
@@ -333,7 +337,7 @@ async def test_replicas_share_the_rate_limit_of_a_caller(autojump_clock: MockClo
         assert one.ways.uses["rate_limits.acquire"] == 3
 
 
-async def test_replicas_keep_two_rate_limits_apart_by_their_position(autojump_clock: MockClock) -> None:
+async def test_replicas_distinguish_two_rate_limits_by_their_position(autojump_clock: MockClock) -> None:
     both = limited(partial(rate_limit, 5, period=10), partial(rate_limit, 5, period=10))
     async with fleet(both, auth=guarded) as (one, two):
         for number in range(5):
@@ -341,7 +345,7 @@ async def test_replicas_keep_two_rate_limits_apart_by_their_position(autojump_cl
         assert (await ask_as(one)).code == -31000
 
 
-async def test_replicas_keep_rate_limits_apart_by_their_names(autojump_clock: MockClock) -> None:
+async def test_replicas_distinguish_rate_limits_by_their_names(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         if number:  # a newer version of the program
             server.middleware("tools/call")(rate_limit(1000, period=1))
@@ -368,7 +372,7 @@ async def test_different_rate_limit_keys_have_separate_limits(autojump_clock: Mo
             assert "result" in (await ask_as(one)).json
 
 
-async def test_rate_limit_key_of_an_unsupported_type_counts_per_process_with_a_warning(
+async def test_rate_limit_with_a_key_of_an_unsupported_type_counts_per_process_and_logs_a_warning(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     limit = partial(rate_limit, 1, period=10, key=lambda _: 1.5)
@@ -410,7 +414,9 @@ async def test_rate_limit_applied_inside_another_middleware_counts_per_process(a
             assert (await ask_as(member)).code == -31000
 
 
-async def test_rate_limit_registered_twice_consumes_two_tokens(autojump_clock: MockClock) -> None:
+async def test_rate_limit_middleware_registered_twice_consumes_two_tokens_per_request(
+    autojump_clock: MockClock,
+) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         limited()(server, members, number)
         limit = rate_limit(3, period=10)
@@ -479,7 +485,7 @@ async def test_restarted_task_is_not_rate_limited_again(autojump_clock: MockCloc
             assert (await caller.final(task))["status"] == "completed"
 
 
-async def test_rate_limit_of_anonymous_http_callers_is_per_address(server: Server) -> None:
+async def test_rate_limit_counts_anonymous_http_callers_by_address(server: Server) -> None:
     keys: list[Any] = []
 
     def by_caller(request: ServerRequest) -> Any:
@@ -525,7 +531,7 @@ async def test_requests_beyond_the_concurrency_limit_wait_in_order(era: Era, aut
     assert order == list(range(6))
 
 
-async def test_concurrency_limit_is_per_caller_and_released_by_cancelled_calls(
+async def test_concurrency_limit_counts_calls_per_caller_and_cancelled_calls_free_their_slots(
     server: Server, autojump_clock: MockClock
 ) -> None:
     limit = concurrency_limit(1)
@@ -545,7 +551,7 @@ async def test_concurrency_limit_is_per_caller_and_released_by_cancelled_calls(
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("era", ERAS)
-async def test_concurrency_slots_are_released_however_calls_end(
+async def test_concurrency_limit_frees_the_slot_of_a_call_however_the_call_ends(
     era: Era, seed: int, server: Server, audited: Callable[[], list[Any]], autojump_clock: MockClock
 ) -> None:
     chance, ended = random.Random(seed), 0

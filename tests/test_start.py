@@ -139,7 +139,7 @@ def test_http_server_imports_no_client_modules_for_the_first_response():
     assert report["compiled"] == []
 
 
-def test_server_with_pydantic_models_imports_one_more_module():
+def test_server_with_pydantic_models_imports_only_one_additional_module():
     pytest.importorskip("pydantic", reason="needs pydantic: pip install -e '.[test]'")
     model = "import pydantic\nclass Text(pydantic.BaseModel):\n    text: str\n"
     code = model + _SERVER.replace("async def echo(text: str) -> str:\n    return text", _MODELS)
@@ -174,7 +174,7 @@ def test_redis_storage_imports_no_redis_client_before_connecting():
 
 
 @pytest.mark.parametrize("state", ["enable", "disable"])
-def test_lazy_import_keeps_the_garbage_collector_enabled_or_disabled(state: str):
+def test_lazy_import_leaves_the_garbage_collector_enabled_or_disabled_as_before(state: str):
     code = f"import gc, trio_mcp; gc.{state}(); trio_mcp.Server; print(gc.isenabled())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == str(state == "enable")

@@ -68,7 +68,7 @@ async def test_task_host_example_answers_elicitation_of_a_task(
     assert printed.endswith("cancelled\n")
 
 
-async def test_host_without_handlers_starts_a_task_whose_elicitation_another_client_answers() -> None:
+async def test_host_without_an_elicitation_handler_can_start_a_task_that_another_client_answers() -> None:
     server = Server("publisher")
 
     @server.tool(task="required")
@@ -135,7 +135,7 @@ def rows(page: Page, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
 
 
-def test_documented_table_of_task_settings_has_each_default() -> None:
+def test_documented_table_of_task_settings_lists_each_default() -> None:
     fields = {field.name: field.default for field in attrs.fields(TaskSettings)}
     documented = {row[0].strip("`"): row[1].strip("`") for row in rows(TASKS, "Task settings")}
     assert documented == {name: str(default) for name, default in fields.items()}
@@ -155,7 +155,7 @@ def names(table: list[list[str]]) -> set[str]:
     return {name for row in table for name in re.findall(r"`(?:await )?(\w+)(?:\([^`]*\))?`", row[0])}
 
 
-def test_documented_tables_of_task_members_are_complete() -> None:
+def test_documented_tables_of_task_attributes_are_complete() -> None:
     assert names(rows(TASKS, "The task context")) == public(TaskContext)
     assert public(RecordedTask) >= public(TaskContext) - {"restored_as"}  # which reads `restored`
     assert names(rows(STORES, "External workers")) == (public(StoredTasks) - {"running"}) | public(CallerTasks)

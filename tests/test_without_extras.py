@@ -58,7 +58,7 @@ print([each for each in extras if find_spec(each) is not None])
 
 
 @pytest.mark.parametrize("module", FACE)
-def test_star_import_without_extras_provides_every_name(site: Path, module: str) -> None:
+def test_star_import_without_installed_extras_provides_every_public_name(site: Path, module: str) -> None:
     code = f"from {module} import *\nimport {module} as module\nprint(set(module.__all__) - set(globals()) or [])"
     assert run(site, code) == "[]\n"
 
@@ -97,7 +97,7 @@ for module in (jwt, keys, proof_checks, arguments, document, responses, tools, f
         "Skills()": "skills need PyYAML: install trio-mcp[skills]",
     }.items(),
 )
-def test_using_a_name_without_its_extra_raises_import_error_naming_the_extra(
+def test_using_a_name_without_its_extra_raises_import_error_that_names_the_extra(
     site: Path, use: str, message: str
 ) -> None:
     imports = "from trio_mcp import *\nfrom trio_mcp.auth import *\n"
@@ -106,17 +106,17 @@ def test_using_a_name_without_its_extra_raises_import_error_naming_the_extra(
 
 
 @pytest.mark.parametrize("name", ["FastMCP", "Context", "nothing", "_nothing", "__wrapped__"])
-def test_hasattr_is_false_for_an_unknown_name(site: Path, name: str) -> None:
+def test_hasattr_returns_false_for_an_unknown_name_of_the_package(site: Path, name: str) -> None:
     assert run(site, f"import trio_mcp\nprint(hasattr(trio_mcp, {name!r}), getattr(trio_mcp, {name!r}, 0))") == (
         "False 0\n"
     )
 
 
-def test_importing_a_name_of_another_sdk_raises_import_error_with_the_replacement() -> None:
+def test_importing_a_name_of_another_sdk_raises_import_error_that_names_the_replacement() -> None:
     with pytest.raises(ImportError, match=r"trio_mcp has no FastMCP; write Server"):
         from trio_mcp import FastMCP  # noqa: F401 # pyright: ignore
 
 
-def test_attribute_name_of_another_sdk_raises_attribute_error_with_the_replacement() -> None:
+def test_attribute_name_of_another_sdk_raises_attribute_error_that_names_the_replacement() -> None:
     with pytest.raises(AttributeError, match=r"trio_mcp has no FastMCP; write Server"):
         trio_mcp.FastMCP  # noqa: B018 # pyright: ignore

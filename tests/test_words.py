@@ -29,7 +29,7 @@ def test_word_report_marks_figures_above_their_limit_and_quotes_the_worst_senten
 
 
 @pytest.mark.commands
-def test_word_report_command_exits_with_0_despite_figures_above_their_limits() -> None:
+def test_word_report_command_exits_with_0_even_if_figures_are_above_their_limits() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.words", "--worst", "1"], cwd=ROOT, capture_output=True, text=True, check=True
     )
