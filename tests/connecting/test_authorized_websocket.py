@@ -71,12 +71,12 @@ async def gives_up(handed: Handed, request: RefusedRequest) -> None:
     raise AuthorizationError("no token is to be had")
 
 
-async def test_websocket_upgrade_request_carries_the_token() -> None:
+async def test_websocket_upgrade_request_contains_the_bearer_token() -> None:
     async with guarded() as url, open_websocket(url, auth=Bearer("good")) as client:
         assert (await client.call_tool("echo", {"text": "häh"})).text == "häh"
 
 
-async def test_refused_websocket_upgrade_is_retried_with_a_new_token() -> None:
+async def test_client_retries_a_refused_websocket_upgrade_with_a_new_token() -> None:
     auth = Handed(gets_the_good_one)
     async with guarded() as url, open_websocket(url, auth=auth) as client:
         assert (await client.call_tool("echo", {"text": "häh"})).text == "häh"
@@ -85,7 +85,7 @@ async def test_refused_websocket_upgrade_is_retried_with_a_new_token() -> None:
     assert auth.urls == [url.replace("ws:", "http:").removesuffix("?x=1")]
 
 
-async def test_websocket_without_an_obtainable_token_is_not_opened() -> None:
+async def test_opening_a_websocket_client_raises_if_no_token_can_be_obtained() -> None:
     async with guarded() as url:
         with pytest.raises(AuthorizationError, match="no token is to be had"):
             async with open_websocket(url, auth=Handed(gives_up)):

@@ -32,7 +32,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", sorted(OPENED))
-async def test_awaiting_an_open_function_raises_type_error_with_advice(name: str) -> None:
+async def test_open_function_that_is_awaited_raises_type_error_with_advice(name: str) -> None:
     module = trio_mcp if name in trio_mcp.__all__ else trio_mcp.testing
     opening: Awaitable[Any] = getattr(module, name)(*ARGUMENTS[name])
     with pytest.raises(
@@ -44,7 +44,7 @@ async def test_awaiting_an_open_function_raises_type_error_with_advice(name: str
     compile(f"async def main():\n    {advice}\n        pass", "advice", "exec")
 
 
-async def test_async_with_on_an_open_function_opens_a_client(autojump_clock: object) -> None:
+async def test_async_with_statement_on_an_open_function_opens_a_client(autojump_clock: object) -> None:
     async with trio_mcp.open_memory(SERVER) as client:
         await client.ping()
     with pytest.raises(trio.TooSlowError):

@@ -63,7 +63,7 @@ async def test_client_reads_the_server_card_of_a_server() -> None:
     assert read.endpoint.url == "http://127.0.0.1:1/mcp"
 
 
-async def test_server_card_endpoint_is_the_remote_that_needs_no_user_input() -> None:
+async def test_endpoint_of_a_server_card_is_the_remote_that_needs_no_user_input() -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         card = await read_card(server.url)
     assert card.endpoint is not None
@@ -72,7 +72,7 @@ async def test_server_card_endpoint_is_the_remote_that_needs_no_user_input() -> 
     assert server.got[0].headers["accept"] == KIND
 
 
-async def test_catalog_with_server_cards_and_foreign_entries_is_accepted() -> None:
+async def test_discovery_accepts_a_catalog_with_server_cards_and_unknown_entries() -> None:
     entries = [
         entry(data=CARD),
         entry(url="https://elsewhere.example/card"),
@@ -221,7 +221,7 @@ OF_THIS_MACHINE = [
 
 @pytest.mark.parametrize("host", OF_THIS_MACHINE)
 @pytest.mark.parametrize("scheme", ["https", "http"])
-async def test_public_addresses_only_refuses_localhost_in_every_notation(host: str, scheme: str) -> None:
+async def test_discovery_with_public_addresses_only_refuses_localhost_in_every_notation(host: str, scheme: str) -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         port = server.url.rpartition(":")[2].partition("/")[0]
         place = f"{scheme}://{host}:{port}"
@@ -237,7 +237,7 @@ async def test_public_addresses_only_refuses_localhost_in_every_notation(host: s
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.7", "::1", "::ffff:127.0.0.1", "0.0.0.0", "169.254.169.254"])
-async def test_public_addresses_only_checks_the_resolved_address(address: str) -> None:
+async def test_discovery_with_public_addresses_only_checks_the_resolved_address(address: str) -> None:
     looked_up: list[object] = []
 
     class Resolver(trio.abc.HostnameResolver):
@@ -260,7 +260,9 @@ async def test_public_addresses_only_checks_the_resolved_address(address: str) -
 
 
 @pytest.mark.parametrize("host", OF_THIS_MACHINE)
-async def test_public_addresses_only_refuses_redirects_to_localhost(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_discovery_with_public_addresses_only_refuses_redirects_to_localhost(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     async def exchange(_: object, request: Fetch, __: object) -> Fetched:

@@ -12,7 +12,7 @@ from trio_mcp.connecting.memory import open_server
 from trio_mcp.transports.lines import memory_transport_pair
 
 
-async def test_client_cancelled_before_opening_closes_its_channel() -> None:
+async def test_client_cancelled_before_it_opens_closes_its_transport() -> None:
     ours, theirs = memory_transport_pair()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -23,7 +23,7 @@ async def test_client_cancelled_before_opening_closes_its_channel() -> None:
         await theirs.receive()
 
 
-async def test_server_cancelled_before_serving_closes_its_channel() -> None:
+async def test_server_cancelled_before_it_serves_closes_its_transport() -> None:
     ours, theirs = memory_transport_pair()
     with trio.CancelScope() as scope:
         scope.cancel()

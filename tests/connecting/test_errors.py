@@ -74,12 +74,12 @@ async def test_invalid_url_in_open_websocket_raises_bad_target(url: str, told: s
             pass
 
 
-async def test_missing_working_directory_is_named_in_the_error(tmp_path: Path) -> None:
+async def test_error_for_a_missing_working_directory_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConnectionLost, match=r"could not be started in .*nowhere: No such file or directory"):
         async with open_stdio([sys.executable], cwd=tmp_path / "nowhere"):
             pass
 
 
-async def test_tcp_targets_accept_unusual_host_names() -> None:
+async def test_tcp_connections_accept_unusual_host_names() -> None:
     for host in ("localhost", "::1", "127.0.0.1", "example.com.", "bücher.example", "under_score"):
         open_tcp(host, 65535)

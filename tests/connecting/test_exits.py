@@ -41,7 +41,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_call_fails_with_the_exit_status_of_the_server_although_a_child_process_keeps_stdout_open(
+async def test_call_fails_with_the_exit_status_of_the_server_even_if_a_child_process_keeps_stdout_open(
     tmp_path: Path, soon: pytest.MonkeyPatch, era: Any
 ) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
@@ -53,7 +53,7 @@ async def test_call_fails_with_the_exit_status_of_the_server_although_a_child_pr
     assert (caught.value.exit_status, caught.value.stderr) == (7, ("what a day",))
 
 
-async def test_exit_of_the_server_is_noticed_without_calls_although_a_child_process_keeps_stdout_open(
+async def test_idle_client_notices_that_the_server_exits_even_if_a_child_process_keeps_stdout_open(
     tmp_path: Path, soon: pytest.MonkeyPatch
 ) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
@@ -65,7 +65,7 @@ async def test_exit_of_the_server_is_noticed_without_calls_although_a_child_proc
     assert caught.value.exit_status == 7
 
 
-async def test_exit_of_the_server_is_noticed_while_connecting_although_a_child_process_keeps_stdout_open(
+async def test_connecting_client_notices_that_the_server_exits_even_if_a_child_process_keeps_stdout_open(
     soon: pytest.MonkeyPatch,
 ) -> None:
     soon.setattr(stdio, "_ANSWER_WITHIN", 0.01)
@@ -100,7 +100,7 @@ async def test_idle_daemonized_server_is_pinged_once(tmp_path: Path, soon: pytes
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_last_answer_of_a_server_that_exits_immediately_is_read(tmp_path: Path) -> None:
+async def test_client_reads_the_last_response_of_a_server_that_exits_immediately(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); text(until("tools/call"), "x" * 10_000_000); os._exit(0)')
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:

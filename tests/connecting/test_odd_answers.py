@@ -102,7 +102,7 @@ async def test_malformed_json_rpc_answer_fails_its_call(autojump_clock: object, 
 
 @ERAS
 @ODD_ONES
-async def test_malformed_json_rpc_answer_to_the_first_request_fails_the_opening_of_the_client(
+async def test_client_cannot_be_opened_if_the_first_response_is_malformed_json_rpc(
     autojump_clock: object, odd: str, era: Any
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -116,7 +116,7 @@ async def test_malformed_json_rpc_answer_to_the_first_request_fails_the_opening_
                 pass
 
 
-async def test_program_that_echoes_its_input_is_not_accepted_as_a_server(autojump_clock: object) -> None:
+async def test_client_does_not_accept_a_program_that_echoes_its_input_as_a_server(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         while True:
             await peer.write(json.dumps(await peer.read()))
@@ -128,7 +128,7 @@ async def test_program_that_echoes_its_input_is_not_accepted_as_a_server(autojum
 
 
 @pytest.mark.parametrize("way", [*WAYS, "stdio"])
-async def test_unreadable_answer_is_quoted_over_every_transport(tmp_path: Path, way: str) -> None:
+async def test_error_quotes_an_unreadable_response_over_every_transport(tmp_path: Path, way: str) -> None:
     async def check(client: Any) -> None:
         for odd in ODD.values():
             with pytest.raises(UnreadableAnswer):
@@ -262,7 +262,7 @@ async def stray(peer: RawPeer) -> None:
 @pytest.mark.parametrize(
     "limit", [lambda: fail_after_work(5), lambda: fail_after_silence(5, maximum=9)], ids=["work", "silence"]
 )
-async def test_expired_trio_timeout_of_a_call_quotes_the_last_unmatched_line(
+async def test_error_for_an_expired_trio_timeout_of_a_call_quotes_the_last_unmatched_line(
     autojump_clock: object, limit: Callable[[], Any]
 ) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy") as client:
@@ -273,13 +273,13 @@ async def test_expired_trio_timeout_of_a_call_quotes_the_last_unmatched_line(
         assert str(caught.value) == "", "it came before this call"
 
 
-async def test_expired_call_timeout_option_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
+async def test_error_for_an_expired_call_timeout_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy", call_timeout=5) as client:
         with pytest.raises(trio.TooSlowError, match=r"no answer within 5 s \(call_timeout\); " + QUOTED):
             await client.call_tool("any")
 
 
-async def test_lost_connection_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
+async def test_error_for_a_lost_connection_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await stray(peer)
         await peer.close()
@@ -290,7 +290,7 @@ async def test_lost_connection_quotes_the_last_unmatched_line(autojump_clock: ob
     assert caught.value.reason == str(caught.value)
 
 
-async def test_connect_timeout_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
+async def test_error_for_an_expired_connect_timeout_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.until("initialize")
         await peer.write("x" * 10_000 + "\x1b[2J")

@@ -54,7 +54,7 @@ async def saved_by(url: str) -> Any:
         return json.loads(json.dumps(client.discovery))
 
 
-async def test_client_with_saved_discovery_sends_no_discover_request_before_its_call() -> None:
+async def test_client_with_a_saved_discover_result_sends_no_discover_request_before_its_call() -> None:
     async with serving(modern(call, tools={"listChanged": True})) as server:
         prior = await saved_by(server.url)
         server.got.clear()
@@ -67,7 +67,7 @@ async def test_client_with_saved_discovery_sends_no_discover_request_before_its_
         assert server.names == ["tools/call"]
 
 
-async def test_saved_discovery_describes_the_server_without_its_url() -> None:
+async def test_saved_discover_result_describes_the_server_without_its_url() -> None:
     server = Server("counted", version="3", instructions="Be quick.")
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(serve_http, server, port=0))
@@ -81,7 +81,7 @@ async def test_saved_discovery_describes_the_server_without_its_url() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_call_with_prior_discovery_that_fails_makes_the_client_call_discover_once() -> None:
+async def test_client_with_a_saved_discover_result_sends_discover_once_after_a_failed_call() -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32602, "Unknown tool"))
 
@@ -94,7 +94,7 @@ async def test_call_with_prior_discovery_that_fails_makes_the_client_call_discov
 
 
 @pytest.mark.parametrize("code", [UNSUPPORTED_PROTOCOL_VERSION, -32600, -32601, -32602])
-async def test_server_that_became_legacy_is_initialized_and_the_call_repeated(code: int) -> None:
+async def test_client_sends_initialize_and_repeats_the_call_if_the_server_became_legacy(code: int) -> None:
     behind = legacy(call)
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -116,7 +116,7 @@ async def test_server_that_became_legacy_is_initialized_and_the_call_repeated(co
     ]
 
 
-async def test_concurrent_refused_calls_share_one_discover_request() -> None:
+async def test_client_sends_one_discover_request_for_concurrent_refused_calls() -> None:
     behind = legacy(call)
     calls, all_sent = 0, trio.Event()
 
@@ -144,7 +144,7 @@ async def test_concurrent_refused_calls_share_one_discover_request() -> None:
         assert (len(server.named("server/discover")), len(server.named("initialize"))) == (1, 1)
 
 
-async def test_call_that_failed_with_an_internal_error_is_not_repeated_by_a_client_with_prior_discovery() -> None:
+async def test_client_with_a_saved_discover_result_does_not_repeat_a_call_after_an_internal_error() -> None:
     async def fail(got: Got, answer: Answer) -> None:
         if got.name == "tools/call":
             await answer.json(error(got, -32603, "out of paper"))
@@ -158,7 +158,7 @@ async def test_call_that_failed_with_an_internal_error_is_not_repeated_by_a_clie
         assert server.names == ["tools/call"]
 
 
-async def test_error_of_the_call_is_raised_if_discover_fails_afterwards() -> None:
+async def test_client_raises_the_error_of_the_call_if_discover_fails_afterwards() -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         if got.name == "tools/call":
             await answer.json(error(got, -32601, "not here"))
@@ -179,7 +179,7 @@ SHOP = Extension("com.example/shop")
 ASK = SHOP.method("com.example/shop/ask", Answered, Answered)
 
 
-async def test_extension_missing_in_prior_discovery_is_checked_by_discover() -> None:
+async def test_client_sends_discover_to_check_an_extension_missing_in_a_saved_discover_result() -> None:
     async def ask(got: Got, answer: Answer) -> None:
         await answer.json(result(got, resultType="complete", ready=True))
 
@@ -195,7 +195,7 @@ async def test_extension_missing_in_prior_discovery_is_checked_by_discover() -> 
         assert server.names == ["server/discover"]
 
 
-async def test_prior_discovery_is_used_until_its_ttl_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_uses_a_saved_discover_result_until_its_ttl_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         message = discovered(got)
         message["result"]["ttlMs"] = 60_000
@@ -214,7 +214,7 @@ async def test_prior_discovery_is_used_until_its_ttl_expires(monkeypatch: pytest
             now -= later
 
 
-async def test_infinite_discovery_ttl_is_treated_as_one_day(autojump_clock: object) -> None:
+async def test_infinite_ttl_of_a_discover_result_is_treated_as_one_day(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered(ttlMs=10**400)
 
@@ -223,7 +223,9 @@ async def test_infinite_discovery_ttl_is_treated_as_one_day(autojump_clock: obje
         assert client.discovery["_meta"]["trio-mcp/expires"] <= time.time() + 24 * 3600
 
 
-async def test_stdio_client_with_prior_discovery_opens_without_a_message(autojump_clock: object) -> None:
+async def test_stdio_client_with_a_saved_discover_result_opens_without_sending_a_message(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.text(await peer.read())
 
@@ -232,7 +234,9 @@ async def test_stdio_client_with_prior_discovery_opens_without_a_message(autojum
     assert methods_in(peer.wire) == ["tools/call"]
 
 
-async def test_log_level_and_subscriptions_with_prior_discovery_call_discover_first(autojump_clock: object) -> None:
+async def test_client_with_a_saved_discover_result_sends_discover_before_log_level_and_subscriptions(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.result(await peer.until("logging/setLevel"), {})
@@ -263,7 +267,7 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("prior", "words"), BAD, ids=lambda each: each if isinstance(each, str) else "")
-def test_invalid_prior_discovery_raises_value_error(prior: Any, words: str) -> None:
+def test_invalid_saved_discover_result_raises_value_error(prior: Any, words: str) -> None:
     targets: list[Callable[[], Any]] = [
         lambda: Address("http://127.0.0.1:1/mcp", prior=prior),
         lambda: Command(["server"], prior=prior),
@@ -273,7 +277,7 @@ def test_invalid_prior_discovery_raises_value_error(prior: Any, words: str) -> N
             target()
 
 
-async def test_prior_discovery_of_another_url_raises_value_error() -> None:
+async def test_saved_discover_result_of_another_url_raises_value_error() -> None:
     async with serving(modern(call)) as server:
         prior = await saved_by(server.url)
         server.got.clear()
@@ -284,7 +288,7 @@ async def test_prior_discovery_of_another_url_raises_value_error() -> None:
 
 
 @pytest.mark.parametrize("options", [{"era": "legacy"}, {"forwards": ClientCapabilities()}], ids=["legacy", "forwards"])
-async def test_prior_discovery_for_a_legacy_client_raises_value_error(options: Any) -> None:
+async def test_saved_discover_result_for_a_legacy_client_raises_value_error(options: Any) -> None:
     with pytest.raises(ValueError, match="prior= works with modern servers only"):
         async with open_memory(Server("any"), prior=PLAIN, **options):
             pass
@@ -308,7 +312,7 @@ async def tools(got: Got, answer: Answer) -> None:
     ],
     ids=["saved", "plain"],
 )
-async def test_group_member_uses_its_own_prior_discovery(member: Callable[..., Address]) -> None:
+async def test_each_server_of_a_group_can_have_its_own_saved_discover_result(member: Callable[..., Address]) -> None:
     async with serving(modern(tools)) as server:
         prior = await saved_by(server.url)
         server.got.clear()
@@ -317,7 +321,7 @@ async def test_group_member_uses_its_own_prior_discovery(member: Callable[..., A
         assert "server/discover" not in server.names
 
 
-def test_asyncio_and_blocking_clients_support_prior_discovery() -> None:
+def test_asyncio_and_blocking_clients_accept_a_saved_discover_result() -> None:
     server = Server("small", instructions="first")
 
     async def main() -> Any:
@@ -330,7 +334,7 @@ def test_asyncio_and_blocking_clients_support_prior_discovery() -> None:
         assert client.discovery == prior
 
 
-async def test_saved_discovery_example_calls_discover_only_in_its_first_run(
+async def test_saved_discover_result_example_sends_discover_only_in_its_first_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pages = PAGE.write(tmp_path, monkeypatch)
@@ -343,7 +347,7 @@ async def test_saved_discovery_example_calls_discover_only_in_its_first_run(
     assert next(pages, None) is None
 
 
-async def test_prior_discovery_of_another_command_raises_value_error() -> None:
+async def test_saved_discover_result_of_another_command_raises_value_error() -> None:
     prior = saved((structure(PLAIN, DiscoverResult), None), None, "\0".join(["server", "--other"]))
     with pytest.raises(ValueError, match="prior= comes from another server"):
         async with Command(["server"], prior=prior).open():

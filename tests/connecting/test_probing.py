@@ -29,7 +29,7 @@ async def called(raw: RawServer) -> str:
         return text_of(await client.call_tool("any"))
 
 
-async def test_server_that_exits_on_discover_is_restarted_and_sent_initialize(tmp_path: Path) -> None:
+async def test_client_restarts_a_server_that_exits_on_discover_and_sends_initialize(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, DIES_OF_THE_PROBE)
     with trio.fail_after(PATIENCE):
         assert await called(raw) == "done"
@@ -37,7 +37,7 @@ async def test_server_that_exits_on_discover_is_restarted_and_sent_initialize(tm
     assert len(raw.of("pid")) == 2
 
 
-async def test_stdio_server_that_exits_on_discover_is_remembered_as_legacy(tmp_path: Path) -> None:
+async def test_client_remembers_a_stdio_server_that_exits_on_discover_as_legacy(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, DIES_OF_THE_PROBE)
     with trio.fail_after(PATIENCE):
         await called(raw)
@@ -48,7 +48,7 @@ async def test_stdio_server_that_exits_on_discover_is_remembered_as_legacy(tmp_p
     assert len(raw.of("pid")) == 4
 
 
-async def test_slow_stdio_server_that_exits_on_discover_is_restarted(tmp_path: Path) -> None:
+async def test_client_restarts_a_slow_stdio_server_that_exits_on_discover(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, "while not os.path.exists(sys.argv[1] + '.go'): time.sleep(0.01)\n" + DIES_OF_THE_PROBE)
 
     async def go() -> None:
@@ -63,7 +63,7 @@ async def test_slow_stdio_server_that_exits_on_discover_is_restarted(tmp_path: P
     assert len(raw.of("pid")) == 2
 
 
-async def test_stdio_server_that_exits_on_initialize_is_not_restarted(tmp_path: Path) -> None:
+async def test_client_does_not_restart_a_stdio_server_that_exits_on_initialize(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("pid", pid=os.getpid()); error(read(), -32601); read(); os._exit(4)')
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         await called(raw)
@@ -71,7 +71,7 @@ async def test_stdio_server_that_exits_on_initialize_is_not_restarted(tmp_path: 
     assert len(raw.of("pid")) == 1
 
 
-async def test_stdio_server_that_always_exits_is_started_twice(tmp_path: Path) -> None:
+async def test_client_starts_a_stdio_server_that_always_exits_only_twice(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("pid", pid=os.getpid()); os.write(2, b"no licence\\n"); os._exit(3)')
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         await called(raw)
@@ -82,7 +82,9 @@ async def test_stdio_server_that_always_exits_is_started_twice(tmp_path: Path) -
 @pytest.mark.parametrize(
     "of_initialize", ["error(first, -32601); first = read()", "os._exit(1)"], ids=["refuses", "dies"]
 )
-async def test_remembered_legacy_command_that_became_modern_is_detected(tmp_path: Path, of_initialize: str) -> None:
+async def test_client_detects_that_a_command_remembered_as_legacy_became_modern(
+    tmp_path: Path, of_initialize: str
+) -> None:
     raw = RawServer(
         tmp_path,
         f"""
@@ -107,7 +109,7 @@ async def test_remembered_legacy_command_that_became_modern_is_detected(tmp_path
     assert methods_in(raw.wire)[before:] == ["server/discover", "tools/call"]
 
 
-async def test_connection_error_raised_inside_the_client_block_does_not_restart_the_server(tmp_path: Path) -> None:
+async def test_connection_error_raised_inside_the_client_with_block_does_not_restart_the_server(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("pid", pid=os.getpid()); handshake()')
     with trio.fail_after(PATIENCE), pytest.raises(LostInProbe, match="another server"):
         async with open_stdio(raw.command):
@@ -115,7 +117,7 @@ async def test_connection_error_raised_inside_the_client_block_does_not_restart_
     assert len(raw.of("pid")) == 1
 
 
-def test_remembered_legacy_commands_are_bounded_and_include_their_environment() -> None:
+def test_client_remembers_a_limited_number_of_legacy_commands_with_their_environments() -> None:
     known = LegacyServers()
     for number in range(300):
         known.record(Command(["server", str(number)])._identity, is_legacy=True)

@@ -93,7 +93,7 @@ async def test_client_retries_a_refused_protocol_version_with_a_version_that_the
 
 
 @pytest.mark.parametrize(("refuse", "offered"), [(in_words, 3), (empty, 3), (with_data, 1), (without_data, 3)])
-async def test_each_protocol_version_is_tried_once(refuse: Any, offered: int) -> None:
+async def test_client_tries_each_protocol_version_once(refuse: Any, offered: int) -> None:
     async with http.serving(refusing(refuse)) as server:
         with pytest.raises(MCPError):
             async with open_http(server.url, era="legacy"):
@@ -102,7 +102,7 @@ async def test_each_protocol_version_is_tried_once(refuse: Any, offered: int) ->
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500])
-async def test_connection_refused_for_another_reason_than_the_version_is_not_retried_with_another_version(
+async def test_client_tries_no_other_version_if_the_connection_is_refused_for_another_reason(
     status: int,
 ) -> None:
     async def refuse(got: http.Got, answer: http.Answer, spoken: tuple[str, ...]) -> None:
@@ -148,7 +148,7 @@ async def test_client_retries_a_refused_protocol_version_with_another_version_ov
     assert offered == ([LATEST, OLDER] if data else [LATEST, NEWER, OLDER])
 
 
-async def test_version_error_of_a_server_that_then_closes_the_connection_is_raised_by_the_client() -> None:
+async def test_client_raises_the_version_error_of_a_server_that_then_closes_the_connection() -> None:
     async def script(peer: RawPeer) -> None:
         opening = await peer.until("initialize")
         await peer.send({"id": opening["id"], "error": {"code": -32602, "message": "bad protocolVersion"}})

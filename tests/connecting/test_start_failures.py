@@ -149,7 +149,7 @@ async def test_command_start_error_contains_only_the_last_output_lines_without_c
 
 
 @pytest.mark.parametrize(("code", "wanted"), [(WAITS, "Ok to proceed?"), (ENDS, "usage: server")])
-async def test_status_of_a_group_member_that_fails_to_start_has_its_output(
+async def test_group_status_of_a_server_that_fails_to_start_contains_its_output(
     code: str, wanted: str, jump_clock: MockClock
 ) -> None:
     jump = Jump(jump_clock)
@@ -211,7 +211,7 @@ async def test_working_directory_with_a_tilde_raises_error_with_a_hint(monkeypat
     assert "could not be started in ~/project: No such file or directory; only a shell expands '~'" in str(error)
 
 
-async def test_server_exit_after_opening_raises_an_error_without_the_startup_output() -> None:
+async def test_server_that_exits_after_opening_raises_an_error_without_the_startup_output() -> None:
     code = REFUSES.replace("ANSWER", "'result': RESULT}), flush=True) or sys.exit(1)\n#")
     result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "a", "version": "1"}}
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:

@@ -47,17 +47,17 @@ async def greeted(target: Target) -> str:
             return (await client.call_tool("greet")).text
 
 
-async def test_command_target_starts_a_process_with_its_environment(tmp_path: Path) -> None:
+async def test_client_opened_on_a_command_starts_a_process_with_its_environment(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); note("env", env=os.environ["GIVEN"]); text(until("tools/call"), "hello")')
     assert await greeted(Command(raw.command, env={"GIVEN": "1"})) == "hello"
     assert raw.of("env")[0]["env"] == "1"
 
 
-async def test_in_memory_target_runs_the_server() -> None:
+async def test_client_opened_on_an_in_memory_target_runs_the_server() -> None:
     assert await greeted(InMemory(greeter())) == "hello"
 
 
-async def test_address_target_selects_the_transport_by_url_scheme(socket_folder: Path) -> None:
+async def test_client_opened_on_an_address_selects_the_transport_by_url_scheme(socket_folder: Path) -> None:
     path = socket_folder / "a server.sock"
     async with trio.open_nursery() as nursery:
         web = await nursery.start(serve_websocket, greeter(), "127.0.0.1", 0)
@@ -106,7 +106,7 @@ def test_address_with_credentials_is_refused_without_revealing_the_password(url:
     assert "secret" not in str(caught.value)
 
 
-async def test_address_with_auth_sends_its_token() -> None:
+async def test_client_opened_on_an_address_with_auth_sends_its_token() -> None:
     async def greets(got: Got, answer: Answer) -> None:
         await answer.json(text(got, "hello"))
 
@@ -140,7 +140,7 @@ def test_command_that_is_not_a_list_of_strings_raises_value_error(words: Any) ->
         Command(words)
 
 
-def test_target_of_recognises_servers_urls_and_commands() -> None:
+def test_target_of_function_recognises_servers_urls_and_commands() -> None:
     server = Server("s")
     assert target_of(server) == InMemory(server)
     assert target_of("tcp://localhost:80") == Address("tcp://localhost:80")
@@ -166,5 +166,5 @@ def test_target_of_recognises_servers_urls_and_commands() -> None:
         ("HTTP+unix://%2Frun%2Fmcp.sock/mcp", True),
     ],
 )
-def test_tokens_are_confidential_over_tls_or_on_localhost(url: str, confidential: bool) -> None:
+def test_tokens_count_as_confidential_over_tls_or_on_localhost(url: str, confidential: bool) -> None:
     assert is_confidential(url) is confidential

@@ -32,7 +32,7 @@ from trio_mcp.hosting import MemberDescription, open_group
         ("http://10.0.0.51/mcp", False),
     ],
 )
-def test_token_may_be_sent_over_http_only_to_trusted_hosts_and_localhost(url: str, may_be_sent: bool) -> None:
+def test_client_sends_a_token_over_plain_http_only_to_trusted_hosts_and_localhost(url: str, may_be_sent: bool) -> None:
     assert is_confidential(url, frozenset(("mcp", "10.0.0.5"))) == may_be_sent
 
 
@@ -52,7 +52,9 @@ def test_trusted_http_hosts_given_as_a_string_raise_type_error() -> None:
         Bearer("t", trusted_http_hosts="mcp")
 
 
-async def test_bearer_token_for_a_trusted_http_host_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_with_a_bearer_token_to_a_trusted_http_host_bypasses_the_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     named("127.0.0.1")
     seen: list[str | None] = []
     server = Server("inside")
@@ -77,7 +79,7 @@ async def test_bearer_token_for_a_trusted_http_host_bypasses_the_proxy(monkeypat
     assert proxy.visitors == []
 
 
-async def test_group_member_at_a_trusted_http_host_gets_its_token() -> None:
+async def test_server_of_a_group_at_a_trusted_http_host_gets_its_token() -> None:
     named("127.0.0.1")
     seen: list[str | None] = []
     async with trio.open_nursery() as nursery:

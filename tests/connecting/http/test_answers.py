@@ -23,13 +23,13 @@ from trio_mcp.connecting.http.responses import body_text, is_passing, seconds_un
         (b"a &#38; &#x26; &#%s; b" % (b"9" * 5000), "a & & \N{REPLACEMENT CHARACTER} b"),
     ],
 )
-def test_error_body_is_reduced_to_readable_text(body: bytes, words: str) -> None:
+def test_http_error_body_is_shortened_to_readable_text(body: bytes, words: str) -> None:
     assert body_text(body) == words
 
 
 @pytest.mark.parametrize("piece", [b"<script", b"<", b"<a", b"<script>", b"&amp;", b"<!--", b"a", b"a ", b"-", b"&#9"])
 @pytest.mark.parametrize("first", [b"", b"<", b"<p>", b"<a ", b"&#9"])
-def test_error_body_is_reduced_to_text_in_bounded_time(piece: bytes, first: bytes) -> None:
+def test_http_error_body_is_shortened_to_text_in_bounded_time(piece: bytes, first: bytes) -> None:
     began = time.process_time()
     body_text(first + piece * 100_000)
     assert time.process_time() - began < 1
@@ -42,7 +42,7 @@ def test_http_error_contains_status_phrase_and_server_message() -> None:
     assert str(HTTPError._refused(599, "")) == "the server answered with HTTP status 599"
 
 
-def test_only_some_http_statuses_are_considered_temporary() -> None:
+def test_client_treats_only_some_http_statuses_as_temporary() -> None:
     assert [status for status in (400, 401, 403, 404, 405, 408, 429, 500, 501, 503) if is_passing(status)] == [
         408,
         429,

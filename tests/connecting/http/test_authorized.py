@@ -30,7 +30,7 @@ async def gives_up(handed: Handed, request: RefusedRequest) -> None:
     raise AuthorizationError("no token is to be had", code="access_denied")
 
 
-async def test_every_http_request_carries_the_bearer_token() -> None:
+async def test_every_http_request_contains_the_bearer_token() -> None:
     async with serving(guarded(legacy(as_json))) as server, open_http(server.url, auth=Bearer("good")) as client:
         await client.call_tool("any")
         await server.until("GET")
@@ -60,7 +60,7 @@ async def test_call_refused_for_insufficient_scope_is_repeated_with_a_new_token(
     assert [told_by(each) for each in auth.refusals] == [(403, challenge, sent, 1)]
 
 
-async def test_authorization_attempts_of_a_request_are_counted() -> None:
+async def test_auth_object_gets_the_number_of_authorization_attempts_of_a_request() -> None:
     async def third_time(handed: Handed, request: RefusedRequest) -> None:
         handed.token = "good" if request.attempt == 3 else "bad"
 
@@ -81,7 +81,7 @@ async def test_auth_object_receives_the_headers_of_every_response() -> None:
     assert [headers.get("dpop-nonce") for headers in auth.answers] == [None, "n-1"]
 
 
-async def test_call_whose_token_cannot_be_obtained_fails_without_affecting_other_calls() -> None:
+async def test_call_fails_if_its_token_cannot_be_obtained_and_other_calls_continue() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.message["params"]["name"] == "secret":
             await answer.whole(401)
@@ -96,7 +96,7 @@ async def test_call_whose_token_cannot_be_obtained_fails_without_affecting_other
 
 
 @pytest.mark.parametrize("era", ["auto", "modern", "legacy"])
-async def test_client_without_an_obtainable_token_is_not_opened(era: Any) -> None:
+async def test_opening_a_client_raises_if_no_token_can_be_obtained(era: Any) -> None:
     async with serving(guarded(modern(as_json))) as server:
         with pytest.raises(AuthorizationError):
             async with open_http(server.url, auth=Handed(gives_up), era=era):
@@ -149,7 +149,7 @@ async def test_legacy_session_continues_with_a_token_obtained_later() -> None:
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_refused_event_stream_does_not_fail_the_session() -> None:
+async def test_session_continues_if_the_server_refuses_the_event_stream() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "GET":
             await answer.whole(401)
@@ -161,7 +161,7 @@ async def test_refused_event_stream_does_not_fail_the_session() -> None:
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_refused_delete_of_a_session_requests_no_token() -> None:
+async def test_client_requests_no_token_if_the_server_refuses_to_delete_a_session() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "DELETE":
             await answer.whole(401)
@@ -203,7 +203,7 @@ async def test_connect_timeout_is_paused_while_the_user_signs_in(jump_clock: Moc
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_fail_after_work_around_connecting_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:
+async def test_fail_after_work_around_opening_a_client_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         with handed.user_is_asked():
             jump_clock.jump(2 * LONG)

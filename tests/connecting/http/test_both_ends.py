@@ -105,7 +105,7 @@ async def test_progress_and_logs_arrive_during_an_http_call(bench: Bench, era: A
         assert (result.text, steps, logs) == ("hello Ada", [1], ["greeting Ada"])
 
 
-async def test_cancelled_http_call_runs_the_finally_of_its_handler(bench: Bench, era: Any) -> None:
+async def test_cancelled_http_call_runs_the_finally_block_of_its_handler(bench: Bench, era: Any) -> None:
     async with opened(bench, era=era) as client:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -119,7 +119,7 @@ async def test_cancelled_http_call_runs_the_finally_of_its_handler(bench: Bench,
         assert (await client.call_tool("greet", {"name": "Ada"})).text == "hello Ada"
 
 
-async def test_closing_http_client_runs_the_finally_of_its_handlers(bench: Bench, era: Any) -> None:
+async def test_finally_blocks_of_handlers_run_when_the_http_client_closes(bench: Bench, era: Any) -> None:
     async with served(bench.server) as url:
         async with open_http(url, era=era) as client, trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "sleep")
@@ -128,12 +128,12 @@ async def test_closing_http_client_runs_the_finally_of_its_handlers(bench: Bench
         await bench.cancelled.wait()
 
 
-async def test_elicitation_over_http_is_answered(bench: Bench, era: Any) -> None:
+async def test_client_answers_an_elicitation_over_http(bench: Bench, era: Any) -> None:
     async with opened(bench, era=era, elicitation=lambda _: {"name": "Ada"}) as client:
         assert (await client.call_tool("ask")).text == "{'name': 'Ada'}"
 
 
-async def test_elicitation_answer_too_long_for_the_server_fails_the_call(era: Any) -> None:
+async def test_call_fails_if_the_elicitation_answer_is_too_long_for_the_server(era: Any) -> None:
     """A legacy server is told so; a modern one is asked with the answer itself, and refuses that."""
     bench = Bench(limits=Limits(max_message_bytes=20_000))
     async with opened(bench, era=era, elicitation=lambda _: {"name": "x" * 100_000}) as client:
@@ -163,7 +163,7 @@ async def test_resource_updated_notification_arrives_over_http(bench: Bench, era
         await client.unsubscribe("note:1")
 
 
-async def test_large_answer_arrives_complete_over_http(bench: Bench, era: Any) -> None:
+async def test_large_result_arrives_completely_over_http(bench: Bench, era: Any) -> None:
     @bench.server.tool
     async def repeat(text: str) -> str:
         return text

@@ -58,7 +58,7 @@ REMOTE = "http://mcp.example.com:8000/mcp?a"
     ],
 )
 @pytest.mark.parametrize("scheme", ["http", "ws"])
-async def test_token_for_a_remote_plain_http_url_is_refused(way: dict[str, Any], scheme: str) -> None:
+async def test_client_refuses_to_send_a_token_to_a_remote_plain_http_url(way: dict[str, Any], scheme: str) -> None:
     url = REMOTE.replace("http", scheme, 1)
     opened: AbstractAsyncContextManager[Any] = (open_http if scheme == "http" else open_websocket)(url, **way)
     words = f"refusing to send a token to {scheme}://mcp.example.com:8000 in plain text: the server needs {scheme}s"
@@ -71,11 +71,11 @@ async def test_token_for_a_remote_plain_http_url_is_refused(way: dict[str, Any],
 
 
 @pytest.mark.parametrize("url", ["https://mcp.example.com/mcp", "wss://mcp.example.com/", "http://127.0.0.1:1/mcp"])
-def test_token_is_allowed_over_tls_and_to_localhost(url: str) -> None:
+def test_client_sends_a_token_over_tls_and_to_localhost(url: str) -> None:
     assert Address(url, headers=TOKEN).headers == TOKEN
 
 
-async def test_headers_without_a_token_are_allowed_over_plain_http() -> None:
+async def test_client_sends_headers_without_a_token_over_plain_http() -> None:
     assert Address("http://mcp.example.com/mcp", headers={"X-Tenant": "a"}).headers
 
 

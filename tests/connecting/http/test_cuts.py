@@ -25,7 +25,7 @@ def as_stream(message: Any) -> bytes:
 
 @pytest.mark.parametrize("written", [as_json, as_stream])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_http_answer_truncated_at_any_byte_fails_only_its_call(era: Any, written: Any) -> None:
+async def test_http_response_truncated_at_any_byte_fails_only_its_call(era: Any, written: Any) -> None:
     cut_at = 0
 
     async def then(got: Got, answer: Answer) -> None:
@@ -54,7 +54,7 @@ async def test_http_answer_truncated_at_any_byte_fails_only_its_call(era: Any, w
         assert server.names.count("tools/call") == failures + 1, "nothing is sent again"
 
 
-async def test_missing_end_of_event_stream_after_the_reply_is_accepted() -> None:
+async def test_client_accepts_an_event_stream_that_breaks_after_the_reply() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.raw(as_stream(text(got)).removesuffix(b"0\r\n\r\n"))
         await answer.cut()

@@ -63,7 +63,7 @@ def refusing(refusal: Refusal) -> Refusal:
         failed(-32022, supported=["2025-11-25"]),
     ],
 )  # fmt: skip
-async def test_server_that_rejects_discover_over_http_is_sent_initialize(refusal: Refusal) -> None:
+async def test_http_client_sends_initialize_if_the_server_rejects_discover(refusal: Refusal) -> None:
     async with serving(refusing(refusal)) as server:
         async with open_http(server.url) as client:
             assert client.revision.handshake
@@ -101,7 +101,7 @@ async def test_connection_closed_during_discover_raises_connection_lost() -> Non
     assert server.names == ["server/discover"]
 
 
-async def test_unsupported_version_error_that_lists_the_requested_version_is_retried_only_once(
+async def test_http_client_retries_discover_only_once_if_a_version_error_lists_the_requested_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refusals = 0
@@ -119,7 +119,7 @@ async def test_unsupported_version_error_that_lists_the_requested_version_is_ret
     assert server.names.count("server/discover") == 2
 
 
-async def test_unsupported_version_error_that_lists_the_requested_version_is_retried() -> None:
+async def test_http_client_retries_discover_if_a_version_error_lists_the_requested_version() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if len(server.got) == 1:
             await answer.json(error(got, -32022, "no", supported=["2026-07-28"], requested="2026-07-28"), 400)
@@ -140,7 +140,7 @@ async def test_modern_server_without_a_common_revision_raises_protocol_violation
 
 
 @pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize", "GET"])])
-async def test_client_tries_only_the_legacy_or_modern_protocol_given_as_option(era: Any, names: list[str]) -> None:
+async def test_http_client_tries_only_the_protocol_era_given_as_option(era: Any, names: list[str]) -> None:
     async with serving(refused(404)) as server:
         with pytest.raises(HTTPError) as caught:
             async with open_http(server.url, era=era):
@@ -160,7 +160,7 @@ async def test_revision_option_sets_the_protocol_version_header() -> None:
 # What is remembered
 
 
-async def test_known_legacy_http_server_is_not_probed_again() -> None:
+async def test_client_sends_no_discover_to_an_http_server_known_to_be_legacy() -> None:
     async with serving(legacy(call)) as server:
         for _ in range(3):
             async with open_http(server.url):
@@ -169,7 +169,7 @@ async def test_known_legacy_http_server_is_not_probed_again() -> None:
         assert server.names.count("initialize") == 3
 
 
-async def test_known_legacy_http_server_that_became_modern_is_detected() -> None:
+async def test_client_detects_that_an_http_server_known_to_be_legacy_became_modern() -> None:
     is_modern = False
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -190,7 +190,7 @@ async def test_known_legacy_http_server_that_became_modern_is_detected() -> None
         assert server.names[-3:] == ["initialize", "server/discover", "server/discover"]
 
 
-async def test_known_legacy_http_server_stays_legacy_after_a_503() -> None:
+async def test_client_still_treats_a_legacy_http_server_as_legacy_after_status_503() -> None:
     is_down = False
 
     async def handler(got: Got, answer: Answer) -> None:

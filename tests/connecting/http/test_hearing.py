@@ -78,7 +78,7 @@ async def until_told(told: list[str], count: int) -> None:
             await trio.sleep(0.001)
 
 
-async def test_status_404_for_the_event_stream_opens_a_new_session(
+async def test_client_opens_a_new_session_if_its_event_stream_gets_status_404(
     told: list[str],
 ) -> None:
     handler = Heard("cut", 404, "open")
@@ -90,7 +90,7 @@ async def test_status_404_for_the_event_stream_opens_a_new_session(
     assert handler.sessions == 2
 
 
-async def test_status_404_for_the_first_event_stream_opens_a_new_session(told: list[str]) -> None:
+async def test_client_opens_a_new_session_if_its_first_event_stream_gets_status_404(told: list[str]) -> None:
     handler = Heard(404, "open")
     async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
         await server.until("initialize", 2)
@@ -98,7 +98,7 @@ async def test_status_404_for_the_first_event_stream_opens_a_new_session(told: l
     assert server.named("ping")
 
 
-async def test_status_404_from_a_server_without_event_streams_keeps_the_session() -> None:
+async def test_client_keeps_its_session_if_a_server_without_event_streams_returns_404() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == "GET":
             await answer.whole(404)
@@ -116,7 +116,9 @@ async def test_status_404_from_a_server_without_event_streams_keeps_the_session(
         assert [server.names.count(name) for name in ("initialize", "GET", "ping")] == [1, 1, 1]
 
 
-async def test_status_400_for_last_event_id_restarts_the_stream_and_reports_changes(told: list[str]) -> None:
+async def test_client_restarts_the_event_stream_and_reports_changes_after_status_400_for_last_event_id(
+    told: list[str],
+) -> None:
     handler = Heard("cut", 400, "open", tools={"listChanged": True}, prompts={"listChanged": True}, resources={})
     async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
         await server.until("GET", 3)
@@ -128,7 +130,7 @@ async def test_status_400_for_last_event_id_restarts_the_stream_and_reports_chan
 
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
-async def test_temporary_refusal_of_the_event_stream_is_retried_with_the_same_event_id(
+async def test_client_retries_a_temporarily_refused_event_stream_with_the_same_event_id(
     status: int, told: list[str]
 ) -> None:
     handler = Heard("cut", status, status, "open")
@@ -139,7 +141,7 @@ async def test_temporary_refusal_of_the_event_stream_is_retried_with_the_same_ev
     assert not told
 
 
-async def test_status_409_for_the_first_event_stream_is_retried() -> None:
+async def test_client_retries_its_first_event_stream_after_status_409() -> None:
     handler = Heard(409, 409, "open")
     async with serving(handler) as server, open_http(server.url, era="legacy"):
         await server.until("GET", 3)
@@ -160,7 +162,7 @@ async def test_client_without_running_calls_retries_to_open_a_lost_session(told:
     assert handler.sessions == 2
 
 
-async def test_call_fails_if_resuming_its_stream_gets_404_and_the_next_call_works() -> None:
+async def test_call_fails_if_resuming_its_stream_gets_404_but_the_next_call_succeeds() -> None:
     handler = Heard(405)
 
     async def then(got: Got, answer: Answer) -> None:

@@ -116,7 +116,7 @@ async def test_exception_in_an_http_hook_fails_only_its_call(era: Any, hook: str
         assert (await client.call_tool("trace")).text == "none"
 
 
-async def test_on_response_hook_sees_both_answers_of_a_request_repeated_with_a_token() -> None:
+async def test_on_response_hook_sees_both_responses_if_a_request_is_repeated_with_a_token() -> None:
     async def verify(token: str) -> Principal | None:
         return Principal(subject="me", scopes=frozenset({"a"})) if token == "good" else None
 
@@ -134,7 +134,7 @@ async def test_on_response_hook_sees_both_answers_of_a_request_repeated_with_a_t
     assert set(statuses) <= {200, 202, 204, 401, 405}
 
 
-async def test_dial_opens_the_connections_of_an_http_client() -> None:
+async def test_http_client_opens_its_connections_with_the_dial_function() -> None:
     dialed = list[tuple[str, int]]()
     async with served(allowed_hosts="*") as port:
 
@@ -149,7 +149,7 @@ async def test_dial_opens_the_connections_of_an_http_client() -> None:
     assert set(dialed) == {("mcp.example", 81)}
 
 
-async def test_dial_opens_the_connection_of_a_websocket_client() -> None:
+async def test_websocket_client_opens_its_connection_with_the_dial_function() -> None:
     dialed = list[tuple[str, int]]()
     async with trio.open_nursery() as nursery:
         serve = partial(serve_websocket, Server("shop"), port=0, allowed_hosts="*")
@@ -168,7 +168,7 @@ async def test_dial_opens_the_connection_of_a_websocket_client() -> None:
 
 
 @pytest.mark.parametrize("answer", [OSError("no tunnel"), ValueError("no tunnel"), None])
-async def test_failing_dial_raises_connection_lost_for_a_websocket(answer: Any) -> None:
+async def test_websocket_client_raises_connection_lost_if_its_dial_function_fails(answer: Any) -> None:
     async def dial(host: str, port: int) -> Any:
         if answer is not None:
             raise answer
@@ -178,7 +178,7 @@ async def test_failing_dial_raises_connection_lost_for_a_websocket(answer: Any) 
             pass
 
 
-async def test_failing_dial_raises_connection_error_for_http() -> None:
+async def test_http_client_raises_connection_error_if_its_dial_function_fails() -> None:
     async def dial(host: str, port: int) -> trio.SocketStream:
         raise OSError("no tunnel")
 
@@ -203,7 +203,7 @@ async def test_dial_option_combined_with_a_proxy_or_unix_socket_raises_bad_targe
 
 
 @pytest.mark.parametrize("answer", [trio.BrokenResourceError(), ValueError("no tunnel"), None])
-async def test_dial_that_raises_or_returns_no_stream_fails_only_its_calls(answer: Any) -> None:
+async def test_call_fails_alone_if_the_dial_function_raises_or_returns_no_stream(answer: Any) -> None:
     fails = False
 
     async def dial(_: str, at: int) -> Any:
@@ -254,7 +254,7 @@ async def test_on_request_hook_cannot_send_a_token_over_remote_plain_http(name: 
         *product(["tcp://127.0.0.1:1", "unix:///run/s.sock", "http+unix://%2Frun%2Fs.sock/mcp"], ["dial"]),
     ],
 )
-def test_http_hooks_for_a_target_without_http_raise_bad_target(url: str, hook: str) -> None:
+def test_http_hooks_for_a_connection_without_http_raise_bad_target(url: str, hook: str) -> None:
     with pytest.raises(BadTarget, match=r"(on_request= and on_response= need|dial= needs) an HTTP"):
         Address(url, **{hook: print})  # type: ignore[arg-type]
 

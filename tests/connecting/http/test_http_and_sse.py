@@ -68,7 +68,7 @@ class Old:
 
 @pytest.mark.parametrize("refusal", [400, 404, 405, 406, 415, 422, 501, 200])
 @pytest.mark.parametrize("era", ["auto", "legacy"])
-async def test_server_that_refuses_post_is_used_over_http_and_sse(refusal: int, era: Any) -> None:
+async def test_client_uses_the_old_http_and_sse_transport_if_the_server_refuses_post(refusal: int, era: Any) -> None:
     async with serving(Old(refusal)) as server, open_http(server.url, era=era) as client:
         assert [tool.name async for tool in client.list_tools()] == ["add"]
         assert (await client.call_tool("add")).text == "done"
@@ -110,7 +110,7 @@ async def test_sse_endpoint_at_another_origin_raises_protocol_violation(endpoint
 
 
 @pytest.mark.parametrize("first", ["event: ping\ndata: 1\n\n", "event: open\ndata: {}\n\n", "retry: 100\n\n", "\ufeff"])
-async def test_sse_endpoint_event_may_follow_other_events(first: str) -> None:
+async def test_client_accepts_an_sse_endpoint_event_after_other_events(first: str) -> None:
     async with serving(Old(first=first)) as server, open_http(server.url) as client:
         assert (await client.call_tool("add")).text == "done"
 
@@ -137,7 +137,7 @@ async def test_reply_in_the_response_to_an_sse_post_is_read(way: str) -> None:
         assert (await client.call_tool("add")).text == "done"
 
 
-async def test_reply_on_the_sse_stream_ends_an_unanswered_post(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reply_on_the_sse_stream_ends_a_post_that_got_no_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posted_request, "_FAREWELL", 0.01)
 
     class Silent(Old):
@@ -154,7 +154,7 @@ async def test_reply_on_the_sse_stream_ends_an_unanswered_post(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_sse_stream_refused_for_want_of_a_token_reports_the_status(status: int) -> None:
+async def test_client_reports_the_http_status_if_the_sse_stream_is_refused_for_a_missing_token(status: int) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await answer.whole(405 if got.method == "POST" else status)
 
@@ -164,7 +164,7 @@ async def test_sse_stream_refused_for_want_of_a_token_reports_the_status(status:
                 pass
 
 
-async def test_authorization_header_is_sent_with_sse_stream_and_posts() -> None:
+async def test_client_sends_the_authorization_header_with_the_sse_stream_and_posts() -> None:
     async with serving(Old()) as server, open_http(server.url, auth=Bearer("token-1")) as client:
         await client.call_tool("add")
         assert {got.headers.get("authorization") for got in server.got} == {"Bearer token-1"}
@@ -203,7 +203,7 @@ async def test_refused_post_over_sse_fails_only_its_call() -> None:
         assert (await client.call_tool("other")).text == "done"
 
 
-async def test_end_of_the_sse_stream_loses_the_connection() -> None:
+async def test_connection_is_lost_when_the_sse_stream_ends() -> None:
     old = Old()
     async with serving(old) as server, open_http(server.url) as client:
         async with trio.open_nursery() as nursery:
@@ -221,7 +221,7 @@ async def _end(old: Old, server: Any) -> None:
 
 @pytest.mark.parametrize("era", ["auto", "legacy", "modern"])
 @pytest.mark.parametrize("get", ["refused", "page", "other event", "empty"])
-async def test_error_for_a_server_that_refuses_post_and_sse_is_the_first_http_error(era: Any, get: str) -> None:
+async def test_client_raises_the_first_http_error_if_the_server_refuses_post_and_sse(era: Any, get: str) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "POST":
             await answer.whole(404, b"no such page")
@@ -242,7 +242,7 @@ async def test_error_for_a_server_that_refuses_post_and_sse_is_the_first_http_er
         assert server.names.count("GET") == (era != "modern")
 
 
-async def test_sse_stream_without_an_endpoint_event_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_times_out_if_the_sse_stream_sends_no_endpoint_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "_LONGEST_WAIT", 0.05)
 
     async def handler(got: Got, answer: Answer) -> None:

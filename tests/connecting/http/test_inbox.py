@@ -18,7 +18,7 @@ def framed(data: bytes) -> Frame:
     return Frame(Notification("n"), data)
 
 
-async def test_http_client_inbox_returns_messages_and_lost_replies_in_order() -> None:
+async def test_http_client_returns_messages_and_lost_replies_in_order_of_arrival() -> None:
     inbox = Inbox(100)
     lost, questions = ReplyLost(7, MCPError("gone")), QuestionsLost((1, "a"), "forgotten")
     for each in (framed(b"one"), lost, framed(b"two"), questions):
@@ -29,7 +29,7 @@ async def test_http_client_inbox_returns_messages_and_lost_replies_in_order() ->
     assert await inbox.receive() is questions
 
 
-async def test_full_http_client_inbox_blocks_an_exchange_until_messages_are_read(nursery: trio.Nursery) -> None:
+async def test_http_client_stops_reading_responses_while_too_many_messages_are_unread(nursery: trio.Nursery) -> None:
     inbox = Inbox(10)
     went_on = trio.Event()
 
@@ -48,7 +48,7 @@ async def test_full_http_client_inbox_blocks_an_exchange_until_messages_are_read
     assert went_on.is_set()
 
 
-async def test_http_client_inbox_blocks_an_exchange_while_answers_to_the_server_are_undelivered(
+async def test_http_client_stops_reading_responses_while_its_answers_to_the_server_are_undelivered(
     nursery: trio.Nursery,
 ) -> None:
     inbox = Inbox(10)
@@ -68,7 +68,7 @@ async def test_http_client_inbox_blocks_an_exchange_while_answers_to_the_server_
     await went_on.wait()
 
 
-async def test_cancelled_read_of_the_http_client_inbox_loses_no_message() -> None:
+async def test_cancelled_receive_on_the_http_client_loses_no_message() -> None:
     inbox = Inbox(10)
     with trio.move_on_after(0):
         await inbox.receive()
@@ -76,7 +76,7 @@ async def test_cancelled_read_of_the_http_client_inbox_loses_no_message() -> Non
     assert await inbox.receive() == framed(b"one")
 
 
-async def test_flood_of_logs_in_an_http_call_is_read_at_the_pace_of_the_client() -> None:
+async def test_http_client_reads_many_logs_of_a_call_only_as_fast_as_it_handles_them() -> None:
     """Each message waits for the callback's turn: nothing is lost, and the call ends after the last."""
 
     async def flood(got: Got, answer: Answer) -> None:
@@ -96,7 +96,7 @@ async def test_flood_of_logs_in_an_http_call_is_read_at_the_pace_of_the_client()
         assert len(logs) == 500
 
 
-async def test_keep_alive_pings_detect_a_stopped_http_server() -> None:
+async def test_client_detects_a_stopped_http_server_by_keep_alive_pings() -> None:
     async def never(got: Got, answer: Answer) -> None:
         raise AssertionError
 

@@ -33,7 +33,7 @@ async def call(got: Got, answer: Answer) -> None:
     await answer.json(text(got))
 
 
-async def test_session_id_and_protocol_version_are_sent_with_every_later_request() -> None:
+async def test_client_sends_session_id_and_protocol_version_with_every_request_after_initialize() -> None:
     async with serving(legacy(call)) as server, open_http(server.url, era="legacy") as client:
         await client.call_tool("any")
         await server.until("GET")
@@ -55,7 +55,7 @@ async def test_client_of_a_server_without_sessions_sends_no_session_id_and_no_de
     assert "DELETE" not in server.names
 
 
-async def test_session_id_with_invalid_characters_is_refused() -> None:
+async def test_client_refuses_a_session_id_with_invalid_characters() -> None:
     async with serving(legacy(call, session="s\u00e4")) as server:
         with pytest.raises(HTTPError, match="visible ASCII"):
             async with open_http(server.url, era="legacy"):
@@ -79,7 +79,7 @@ async def test_calls_wait_for_the_response_to_the_initialized_notification() -> 
 
 
 @pytest.mark.parametrize("slow", ["notifications/initialized", "GET", "DELETE"])
-async def test_unanswered_initialized_post_get_or_delete_does_not_delay_calls(slow: str) -> None:
+async def test_calls_are_not_delayed_if_the_server_does_not_answer_initialized_get_or_delete(slow: str) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == slow:
             await answer.gone()
@@ -93,7 +93,9 @@ async def test_unanswered_initialized_post_get_or_delete_does_not_delay_calls(sl
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 405, 406, 501])
-async def test_refused_event_stream_is_logged_and_calls_work(status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_logs_a_refused_event_stream_and_its_calls_succeed(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await (answer.whole(status) if got.name == "GET" else legacy(call)(got, answer))
 
@@ -107,7 +109,7 @@ async def test_refused_event_stream_is_logged_and_calls_work(status: int, caplog
 
 
 @pytest.mark.parametrize("status", [405, 404, 500])
-async def test_refused_session_delete_is_not_an_error(status: int) -> None:
+async def test_client_closes_without_an_error_if_the_server_refuses_to_delete_the_session(status: int) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await (answer.whole(status) if got.name == "DELETE" else legacy(call)(got, answer))
 
@@ -156,7 +158,7 @@ async def test_cancelled_legacy_call_sends_one_cancel_and_closes_its_response(
     assert server.names.count("notifications/cancelled") == 1
 
 
-async def test_roots_request_of_a_cancelled_call_can_be_withdrawn_by_the_server() -> None:
+async def test_server_can_cancel_the_roots_request_of_a_cancelled_call() -> None:
     asked, left = trio.Event(), trio.Event()
     stream: Answer | None = None
 
@@ -191,7 +193,7 @@ async def test_roots_request_of_a_cancelled_call_can_be_withdrawn_by_the_server(
     assert "reply" not in server.names
 
 
-async def test_cancel_is_sent_even_if_the_http_client_closes_at_once() -> None:
+async def test_http_client_sends_a_cancel_even_if_it_closes_immediately() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.gone()
 
@@ -202,7 +204,7 @@ async def test_cancel_is_sent_even_if_the_http_client_closes_at_once() -> None:
         assert server.names[-2:] == ["notifications/cancelled", "DELETE"]
 
 
-async def test_send_cancels_false_option_sends_no_cancel_over_http() -> None:
+async def test_http_client_with_send_cancels_false_sends_no_cancel() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -223,7 +225,7 @@ def question(request_id: Any = 1) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "method": "roots/list"}
 
 
-async def test_roots_request_on_the_stream_of_a_call_is_answered_by_post() -> None:
+async def test_client_answers_a_roots_request_on_the_stream_of_a_call_by_post() -> None:
     answered = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -244,7 +246,7 @@ async def test_roots_request_on_the_stream_of_a_call_is_answered_by_post() -> No
     assert reply.headers["mcp-session-id"] == "s-1"
 
 
-async def test_ping_before_the_initialize_result_is_answered() -> None:
+async def test_client_answers_a_ping_before_the_initialize_result() -> None:
     answered = trio.Event()
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -269,7 +271,7 @@ async def test_ping_before_the_initialize_result_is_answered() -> None:
 # The stream of the server
 
 
-async def test_notifications_and_requests_on_the_get_stream_are_handled() -> None:
+async def test_client_handles_notifications_and_requests_on_the_get_stream() -> None:
     answered, changed = trio.Event(), trio.Event()
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -293,7 +295,7 @@ async def test_notifications_and_requests_on_the_get_stream_are_handled() -> Non
         await changed.wait()
 
 
-async def test_replies_on_the_get_stream_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_ignores_replies_on_the_get_stream(caplog: pytest.LogCaptureFixture) -> None:
     told = trio.Event()
 
     async def handler(got: Got, answer: Answer) -> None:
@@ -361,7 +363,7 @@ class Forgetful:
         self.known = ""
 
 
-async def test_lost_http_session_fails_its_running_calls_and_one_new_session_is_opened() -> None:
+async def test_running_calls_of_a_lost_http_session_fail_and_the_client_opens_one_new_session() -> None:
     handler = Forgetful(call)
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:
         assert (await client.call_tool("any")).text == "done"
@@ -460,7 +462,7 @@ class ForgetfulWorker(Forgetful):
 
 
 @pytest.mark.parametrize(("in_flight", "status"), [("tasks/get", "working"), ("tasks/result", "input_required")])
-async def test_awaited_task_of_a_lost_session_is_polled_in_the_new_session(
+async def test_task_that_a_client_waits_for_in_a_lost_session_is_polled_in_the_new_session(
     mock_clock: MockClock, in_flight: str, status: str
 ) -> None:
     mock_clock.rate = 20
@@ -480,7 +482,7 @@ async def test_awaited_task_of_a_lost_session_is_polled_in_the_new_session(
     assert server.named("tasks/result")[-1].headers["mcp-session-id"] == "s-2"
 
 
-async def test_awaited_task_unknown_to_the_new_session_raises_peer_error(mock_clock: MockClock) -> None:
+async def test_waiting_for_a_task_raises_peer_error_if_the_new_session_does_not_know_it(mock_clock: MockClock) -> None:
     mock_clock.rate = 20
 
     class Unknowing(ForgetfulWorker):
@@ -514,7 +516,7 @@ async def test_wait_for_a_task_fails_after_repeatedly_lost_sessions(mock_clock: 
         assert server.names.count("tasks/get") == 6
 
 
-async def test_status_404_without_sessions_fails_the_wait_for_a_task_at_once() -> None:
+async def test_waiting_for_a_task_fails_immediately_after_status_404_from_a_server_without_sessions() -> None:
     async def work(got: Got, answer: Answer) -> None:
         await (answer.whole(404) if got.name == "tasks/get" else ForgetfulWorker().work(got, answer))
 
@@ -527,7 +529,7 @@ async def test_status_404_without_sessions_fails_the_wait_for_a_task_at_once() -
         assert server.names.count("tasks/get") == 1
 
 
-async def test_new_session_restores_log_level_and_subscriptions_and_reports_changes() -> None:
+async def test_client_restores_log_level_and_subscriptions_in_a_new_session_and_reports_changes() -> None:
     told = list[str]()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -559,7 +561,7 @@ async def test_new_session_restores_log_level_and_subscriptions_and_reports_chan
     assert told == ["tools", "a:b"]
 
 
-async def test_failed_session_opening_fails_waiting_calls_and_is_retried_by_later_calls() -> None:
+async def test_waiting_calls_fail_if_a_session_cannot_be_opened_and_later_calls_try_again() -> None:
     handler = Forgetful(call)
     is_down = False
 
@@ -596,7 +598,7 @@ async def test_client_of_a_server_that_loses_every_session_does_not_open_new_ses
         assert server.names.count("initialize") == 2
 
 
-async def test_status_404_with_method_not_found_keeps_the_session() -> None:
+async def test_client_keeps_its_session_after_status_404_with_error_method_not_found() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32601), 404)
 
@@ -606,7 +608,7 @@ async def test_status_404_with_method_not_found_keeps_the_session() -> None:
     assert server.names.count("initialize") == 1
 
 
-async def test_status_404_of_a_server_without_sessions_fails_only_its_call() -> None:
+async def test_call_fails_alone_if_a_server_without_sessions_returns_status_404() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(404)
 
@@ -619,7 +621,7 @@ async def test_status_404_of_a_server_without_sessions_fails_only_its_call() -> 
 # Batches
 
 
-async def test_batch_of_replies_over_http_is_accepted_in_revision_2025_03_26() -> None:
+async def test_http_client_accepts_a_batch_of_replies_in_revision_2025_03_26() -> None:
     async def then(got: Got, answer: Answer) -> None:
         log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}
         await answer.json([log, text(got)])
@@ -635,7 +637,7 @@ async def test_batch_of_replies_over_http_is_accepted_in_revision_2025_03_26() -
     assert logs == [1]
 
 
-async def test_batch_with_replies_to_other_requests_fails_the_call() -> None:
+async def test_call_fails_if_its_response_is_a_batch_with_replies_to_other_requests() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json([text(got), {"jsonrpc": "2.0", "id": 99, "result": {}}])
 
@@ -647,7 +649,7 @@ async def test_batch_with_replies_to_other_requests_fails_the_call() -> None:
             await client.call_tool("any")
 
 
-async def test_batch_in_a_revision_without_batches_fails_the_call() -> None:
+async def test_call_fails_if_its_response_is_a_batch_in_a_revision_without_batches() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json([text(got)])
 

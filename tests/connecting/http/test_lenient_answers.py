@@ -17,7 +17,7 @@ TYPES = [None, "text/plain", "text/html; charset=utf-8", "application/json-rpc",
 
 @pytest.mark.parametrize("kind", [*TYPES, "application/json"])
 @pytest.mark.parametrize("before", [b"", BOM, b"\r\n ", BOM + b"\n"])
-async def test_json_answer_with_another_content_type_or_a_byte_order_mark_is_read(
+async def test_client_reads_json_with_another_content_type_or_a_byte_order_mark(
     kind: str | None, before: bytes
 ) -> None:
     more = {} if kind is None else {"content_type": kind}
@@ -37,7 +37,7 @@ async def test_json_answer_with_another_content_type_or_a_byte_order_mark_is_rea
 
 
 @pytest.mark.parametrize("kind", TYPES)
-async def test_long_json_answer_with_another_content_type_is_read_completely(kind: str | None) -> None:
+async def test_client_completely_reads_a_long_json_response_with_another_content_type(kind: str | None) -> None:
     async def then(got: Got, answer: Answer) -> None:
         body = json.dumps(text(got, "x" * 200_000)).encode()
         await answer.whole(200, body, **({} if kind is None else {"content_type": kind}))

@@ -138,7 +138,7 @@ async def test_http_error_for_an_unknown_session_long_after_the_first_opens_a_ne
 
 
 @pytest.mark.parametrize("words", [b"", b"bad argument", b'{"error": "no such file"}'])
-async def test_status_400_unrelated_to_the_session_keeps_the_session(words: bytes) -> None:
+async def test_client_keeps_its_session_after_status_400_that_is_unrelated_to_the_session(words: bytes) -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.whole(400, words)
 
@@ -149,7 +149,7 @@ async def test_status_400_unrelated_to_the_session_keeps_the_session(words: byte
     assert server.names.count("initialize") == 1
 
 
-async def test_error_32001_unrelated_to_the_session_keeps_the_session() -> None:
+async def test_client_keeps_its_session_after_error_32001_that_is_unrelated_to_the_session() -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32001, "Request timed out"))
 
@@ -193,7 +193,7 @@ async def test_calls_raise_the_last_http_error_after_three_sessions_were_refused
             assert server.names.count("initialize") == 4, "one more session for one more call"
 
 
-async def test_server_that_recovers_after_it_refused_three_sessions_is_used_again(
+async def test_client_uses_a_server_again_that_recovers_after_it_refused_three_sessions(
     mock_clock: MockClock, patient: None
 ) -> None:
     mock_clock.rate = 50
@@ -221,7 +221,7 @@ def quick(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 @pytest.mark.parametrize("times", [1, 3])
-async def test_initialized_notification_refused_by_a_busy_server_is_retried_before_other_requests(
+async def test_client_repeats_an_initialized_notification_refused_by_a_busy_server_before_other_requests(
     quick: None, status: int, times: int
 ) -> None:
     async def handler(got: Got, answer: Answer) -> None:
@@ -235,7 +235,7 @@ async def test_initialized_notification_refused_by_a_busy_server_is_retried_befo
     assert server.names[2 : 3 + times] == [INITIALIZED] * (times + 1)
 
 
-async def test_initialized_notification_refused_repeatedly_is_retried_a_limited_number_of_times(
+async def test_client_repeats_a_refused_initialized_notification_a_limited_number_of_times(
     quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handler(got: Got, answer: Answer) -> None:

@@ -37,13 +37,13 @@ async def as_stream(got: Got, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("then", [as_json, as_stream])
-async def test_modern_answer_can_be_json_or_an_event_stream(then: Any) -> None:
+async def test_client_reads_a_modern_response_as_json_or_as_an_event_stream(then: Any) -> None:
     async with serving(modern(then)) as server, open_http(server.url, era="modern") as client:
         assert (await client.call_tool("any")).text == "done"
     assert server.names == ["server/discover", "tools/call"]
 
 
-async def test_modern_request_describes_itself_in_its_headers() -> None:
+async def test_modern_request_has_headers_with_its_method_name_and_protocol_version() -> None:
     async with (
         serving(modern(as_json)) as server,
         open_http(server.url, headers={"Authorization": "Bearer x"}) as client,
@@ -84,7 +84,7 @@ async def test_mcp_name_header_of_a_prompt_request_is_its_name() -> None:
     assert server.named("prompts/get")[0].headers["mcp-name"] == "greet"
 
 
-async def test_progress_and_logs_on_the_response_stream_precede_the_answer() -> None:
+async def test_client_reports_progress_and_logs_of_the_response_stream_before_the_result() -> None:
     async def then(got: Got, answer: Answer) -> None:
         token = got.message["params"]["_meta"]["progressToken"]
         await answer.open()
@@ -140,7 +140,7 @@ async def test_http_connection_is_reused_by_later_calls() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
-async def test_cancelled_modern_call_closes_its_response_and_sends_nothing(streams: bool) -> None:
+async def test_cancelled_modern_call_closes_its_response_and_sends_no_cancel_notification(streams: bool) -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -292,7 +292,9 @@ async def refused_in_words(got: Got, answer: Answer) -> None:
         (refused_in_words, 400, r"HTTP status 400 \(Bad Request\): not today \(-32000\)$"),
     ],
 )
-async def test_response_without_a_reply_fails_only_its_call(then: Any, status: int | None, told: str) -> None:
+async def test_http_response_without_a_json_rpc_reply_fails_only_its_call(
+    then: Any, status: int | None, told: str
+) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await (as_json if got.message["params"]["name"] == "good" else then)(got, answer)
 
@@ -317,7 +319,9 @@ async def test_response_without_a_reply_fails_only_its_call(then: Any, status: i
         (307, f"https://mcp.example/{'x' * 3000}secret", f"https://mcp.example/{'x' * 280}"),
     ],
 )
-async def test_redirect_that_is_not_followed_names_its_location(status: int, location: str, place: str) -> None:
+async def test_error_for_a_redirect_that_is_not_followed_names_its_location(
+    status: int, location: str, place: str
+) -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(status, b"Moved", location=location)
 
@@ -351,7 +355,7 @@ async def test_redirect_error_without_a_usable_location_contains_only_the_status
                 pass
 
 
-async def test_credentials_in_a_url_are_refused_with_advice_to_use_a_header() -> None:
+async def test_url_with_credentials_raises_and_advises_to_use_a_header() -> None:
     async with serving(modern(as_json)) as server:
         url = server.url.replace("//", "//user:secret@")
         with pytest.raises(BadTarget) as refused:
@@ -413,7 +417,7 @@ async def test_json_rpc_error_reply_raises_peer_error_whatever_the_http_status(s
     assert (caught.value.code, caught.value.message, caught.value.data) == (-32601, "nothing there", {"name": "x"})
 
 
-async def test_error_without_id_in_a_successful_response_belongs_to_its_request() -> None:
+async def test_error_without_an_id_in_an_http_response_fails_the_request_of_that_response() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json({"jsonrpc": "2.0", "error": {"code": -32603, "message": "broken"}})
 
@@ -461,7 +465,9 @@ async def test_call_to_a_stopped_http_server_raises_http_error() -> None:
     ("headers", "agent"),
     [({}, f"trio-mcp/{version('trio-mcp')}"), ({"user-agent": "mine/1"}, "mine/1"), ({"User-Agent": ""}, None)],
 )
-async def test_http_client_sends_a_user_agent_unless_overridden(headers: dict[str, str], agent: str | None) -> None:
+async def test_http_client_sends_its_user_agent_if_the_user_sets_no_other(
+    headers: dict[str, str], agent: str | None
+) -> None:
     async with serving(modern(as_json)) as server, open_http(server.url, headers=headers) as client:
         await client.call_tool("any")
     assert [got.headers.get("user-agent") for got in server.got] == [agent, agent]
@@ -474,7 +480,7 @@ async def test_http_client_sends_a_user_agent_unless_overridden(headers: dict[st
         *("Content-Type", "Accept", "Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding"),
     ],
 )
-async def test_protocol_headers_cannot_be_given_by_the_user(name: str) -> None:
+async def test_http_client_raises_if_the_user_sets_protocol_headers(name: str) -> None:
     with pytest.raises(ValueError, match=f"the header {name} is reserved: the client writes it itself"):
         async with open_http("http://127.0.0.1:1/mcp", headers={name: "x"}):
             pass
@@ -483,7 +489,7 @@ async def test_protocol_headers_cannot_be_given_by_the_user(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("a b", "x"), ("", "x"), ("a", "x\r\nb: c"), ("a", "secret "), ("a", "\N{SNOWMAN}")]
 )
-async def test_invalid_headers_are_refused_without_revealing_their_values(name: str, value: str) -> None:
+async def test_error_for_invalid_headers_does_not_contain_their_values(name: str, value: str) -> None:
     with pytest.raises(ValueError, match="header") as caught:
         async with open_http("http://127.0.0.1:1/mcp", headers={name: value}):
             pass
@@ -503,7 +509,7 @@ async def test_http_connect_without_a_listener_raises_connection_lost() -> None:
             pass
 
 
-async def test_silent_http_server_is_awaited_until_connect_timeout() -> None:
+async def test_http_client_waits_for_a_silent_server_until_connect_timeout() -> None:
     async def silent(got: Got, answer: Answer) -> None:
         await answer.gone()
 
@@ -528,7 +534,7 @@ def changed(got: Got) -> Any:
     return {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"_meta": meta}}
 
 
-async def test_leaving_listen_closes_the_subscription_stream() -> None:
+async def test_subscription_stream_closes_at_the_end_of_the_listen_with_block() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -546,7 +552,7 @@ async def test_leaving_listen_closes_the_subscription_stream() -> None:
     assert server.names == ["server/discover", "subscriptions/listen"]
 
 
-async def test_broken_subscription_stream_is_reopened_and_its_lists_are_reported_as_changed(
+async def test_client_reopens_a_broken_subscription_stream_and_reports_its_lists_as_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from trio_mcp.client import subscriptions
@@ -589,7 +595,7 @@ async def test_subscription_stream_that_ends_without_a_reply_raises_http_error()
             await changes.__anext__()
 
 
-async def test_discover_can_be_answered_by_an_event_stream() -> None:
+async def test_client_accepts_an_event_stream_as_response_to_discover() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         await answer.open()
         await answer.event(discovered(got))

@@ -71,7 +71,7 @@ class Rest:
 
 
 @pytest.mark.parametrize("first", ["begin", "cut"])
-async def test_broken_response_is_resumed_after_its_last_event(first: str) -> None:
+async def test_client_resumes_a_broken_response_stream_after_its_last_event(first: str) -> None:
     rest = Rest()
     async with (
         serving(resuming(getattr(rest, first), rest.end)) as server,
@@ -85,7 +85,7 @@ async def test_broken_response_is_resumed_after_its_last_event(first: str) -> No
     assert server.names.count("tools/call") == 1
 
 
-async def test_each_resumption_uses_the_newest_event_id() -> None:
+async def test_client_resumes_a_response_stream_with_the_newest_event_id() -> None:
     rest = Rest()
     logs = list[Any]()
     steps = (rest.cut, rest.nothing, rest.more, rest.hung_up, rest.unavailable, rest.end)
@@ -100,7 +100,7 @@ async def test_each_resumption_uses_the_newest_event_id() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 405])
-async def test_refused_resumption_of_a_response_fails_the_call(status: int) -> None:
+async def test_call_fails_if_the_server_refuses_to_resume_its_response_stream(status: int) -> None:
     async def refuse(got: Got, answer: Answer) -> None:
         await answer.whole(status, b"what?")
 
@@ -110,7 +110,7 @@ async def test_refused_resumption_of_a_response_fails_the_call(status: int) -> N
     assert caught.value.status == status
 
 
-async def test_resumption_that_is_not_an_event_stream_fails_the_call() -> None:
+async def test_call_fails_if_resuming_its_response_does_not_return_an_event_stream() -> None:
     async def page(got: Got, answer: Answer) -> None:
         await answer.whole(200, b"<p>", content_type="text/html")
 
@@ -119,7 +119,7 @@ async def test_resumption_that_is_not_an_event_stream_fails_the_call() -> None:
             await client.call_tool("any")
 
 
-async def test_resumption_of_a_response_gives_up_after_repeated_503() -> None:
+async def test_client_stops_resuming_a_response_after_repeated_status_503() -> None:
     rest = Rest()
     steps = [primed, *[rest.unavailable] * 10]
     async with serving(resuming(*steps)) as server, open_http(server.url, era="legacy") as client:
@@ -146,7 +146,7 @@ async def test_cancelled_call_that_waits_to_resume_sends_a_cancel() -> None:
 
 
 @pytest.mark.parametrize("event_id", ["", "a\x01b", "x" * 5000])
-async def test_event_id_that_cannot_be_a_header_is_ignored(event_id: str) -> None:
+async def test_client_ignores_an_event_id_that_cannot_be_sent_in_a_header(event_id: str) -> None:
     async def begin(got: Got, answer: Answer) -> None:
         await answer.open()
         await answer.event("", id=event_id, retry=1)
@@ -157,7 +157,7 @@ async def test_event_id_that_cannot_be_a_header_is_ignored(event_id: str) -> Non
             await client.call_tool("any")
 
 
-async def test_roots_request_in_a_resumed_stream_is_answered() -> None:
+async def test_client_answers_a_roots_request_in_a_resumed_stream() -> None:
     rest = Rest()
     answered = trio.Event()
 
@@ -191,12 +191,12 @@ async def slept(comebacks: Backoff, retry: int | None) -> float:
     return trio.current_time() - began
 
 
-async def test_reconnect_delay_follows_the_retry_of_the_server_exactly(autojump_clock: object) -> None:
+async def test_reconnect_delay_equals_the_sse_retry_field_of_the_server(autojump_clock: object) -> None:
     comebacks = Backoff()
     assert [await slept(comebacks, 500) for _ in range(5)] == pytest.approx([0.5] * 5)
 
 
-async def test_reconnect_delay_without_retry_grows_with_jitter(autojump_clock: object) -> None:
+async def test_reconnect_delay_grows_with_jitter_if_the_server_sends_no_sse_retry_field(autojump_clock: object) -> None:
     comebacks = Backoff()
     pauses = [await slept(comebacks, None) for _ in range(12)]
     for pause, longest in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30, 30), strict=True):
@@ -204,7 +204,9 @@ async def test_reconnect_delay_without_retry_grows_with_jitter(autojump_clock: o
     assert len(set(pauses)) == 12
 
 
-async def test_reconnect_delay_grows_if_the_retry_of_the_server_keeps_failing(autojump_clock: object) -> None:
+async def test_reconnect_delay_grows_if_reconnecting_after_the_sse_retry_time_keeps_failing(
+    autojump_clock: object,
+) -> None:
     comebacks = Backoff()
     pauses = [await slept(comebacks, 0) for _ in range(15)]
     assert pauses[:5] == pytest.approx([0.1] * 5)
@@ -262,7 +264,7 @@ async def test_event_ids_without_messages_do_not_reset_the_reconnect_delay(
     assert pauses == [(1, 1), *[(count, 0) for count in range(2, 9)], (1, 0), (2, 0)]
 
 
-async def test_retry_after_extends_the_reconnect_delay_to_at_most_five_minutes(autojump_clock: object) -> None:
+async def test_retry_after_header_extends_the_reconnect_delay_to_at_most_five_minutes(autojump_clock: object) -> None:
     comebacks = Backoff()
     comebacks.record_refusal({"retry-after": "50"})
     assert await slept(comebacks, 500) == pytest.approx(50)

@@ -66,7 +66,7 @@ def era(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-async def test_cancelled_call_that_became_a_task_runs_the_finally_of_its_handler(era: Any) -> None:
+async def test_cancelled_call_that_runs_as_a_task_runs_the_finally_block_of_its_handler(era: Any) -> None:
     worker = Worker()
     async with served(worker.server) as url, open_http(url, era=era) as client:
         async with trio.open_nursery() as nursery:
@@ -77,7 +77,7 @@ async def test_cancelled_call_that_became_a_task_runs_the_finally_of_its_handler
         assert worker.cause is CancelCause.TASK
 
 
-async def test_task_cancel_is_sent_although_the_client_closes_at_once(era: Any) -> None:
+async def test_client_sends_tasks_cancel_even_if_it_closes_immediately(era: Any) -> None:
     worker = Worker()
     async with served(worker.server) as url:
         with trio.CancelScope() as everything:
@@ -127,7 +127,7 @@ async def test_elicitation_of_a_task_is_answered_by_a_later_client_with_a_handle
             assert (await client.resume_task(task.id).result()).text == "there are 7"
 
 
-async def test_task_whose_session_was_deleted_is_awaited_in_the_next_session(
+async def test_client_waits_in_the_next_session_for_a_task_whose_session_was_deleted(
     mock_clock: MockClock,
 ) -> None:
     mock_clock.rate = 20
@@ -214,7 +214,7 @@ class Scripted:
             yield client, server
 
 
-async def test_task_polling_survives_temporary_failures_of_the_server(mock_clock: MockClock) -> None:
+async def test_client_continues_to_poll_a_task_after_temporary_failures_of_the_server(mock_clock: MockClock) -> None:
     mock_clock.rate = 20
     async with Scripted(WORKING, None, 503, None, WORKING, DONE).client() as (client, server):
         assert (await client.call_tool("work")).text == "done"
@@ -232,7 +232,7 @@ async def test_task_polling_fails_after_repeated_503_and_cancels_the_task(mock_c
         await server.until("tasks/cancel")
 
 
-async def test_task_cancel_is_sent_although_all_connections_are_busy() -> None:
+async def test_client_sends_tasks_cancel_even_if_all_its_connections_are_busy() -> None:
     scripted = Scripted(SILENCE)
     async with serving(scripted) as server:
         with trio.CancelScope() as everything:
@@ -243,7 +243,7 @@ async def test_task_cancel_is_sent_although_all_connections_are_busy() -> None:
         await server.until("tasks/cancel")
 
 
-async def test_permanent_refusal_of_task_polling_fails_the_call_at_once() -> None:
+async def test_call_fails_immediately_if_the_server_permanently_refuses_to_report_its_task() -> None:
     async with Scripted(403).client() as (client, server):
         with pytest.raises(HTTPError):
             await client.call_tool("work")

@@ -80,7 +80,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     [[too_large], [unavailable], [cut], [too_large, unavailable, cut]],
     ids=["413", "503", "reset", "all"],
 )
-async def test_undeliverable_roots_answer_is_replaced_by_an_error(refusals: list[Handler]) -> None:
+async def test_client_sends_an_error_if_its_roots_answer_cannot_be_delivered(refusals: list[Handler]) -> None:
     asking = Asking(*refusals)
     async with (
         serving(asking.handler) as server,
@@ -98,7 +98,7 @@ async def test_undeliverable_roots_answer_is_replaced_by_an_error(refusals: list
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-async def test_roots_answer_that_the_server_does_not_acknowledge_is_replaced_by_an_error(
+async def test_client_sends_an_error_if_the_server_does_not_acknowledge_the_roots_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_ANSWER_TIMEOUT", 0.3)
@@ -110,7 +110,7 @@ async def test_roots_answer_that_the_server_does_not_acknowledge_is_replaced_by_
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-async def test_error_for_an_undeliverable_answer_contains_the_http_status() -> None:
+async def test_error_sent_for_an_undeliverable_answer_contains_the_http_status() -> None:
     asking = Asking(too_large)
     async with serving(asking.handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         await client.call_tool("any")
@@ -146,7 +146,9 @@ class Refused(OneWayPosts):
         raise self.error
 
 
-async def test_error_for_an_undeliverable_answer_is_retried_with_backoff_for_a_minute(autojump_clock: object) -> None:
+async def test_client_retries_to_send_the_error_for_an_undeliverable_answer_for_a_minute(
+    autojump_clock: object,
+) -> None:
     question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
     failure = await refused.send_failure(question, "q", HTTPError(413, "first"))
     assert failure is refused.error
@@ -159,7 +161,7 @@ async def test_error_for_an_undeliverable_answer_is_retried_with_backoff_for_a_m
 
 
 @pytest.mark.parametrize("over", ["withdrawn", "asked again", "session"])
-async def test_error_for_an_undeliverable_answer_is_not_retried_after_its_server_request_became_obsolete(
+async def test_client_stops_sending_an_error_for_an_answer_when_the_server_request_becomes_obsolete(
     over: str, autojump_clock: object
 ) -> None:
     questions, session = SessionQuestions(), Session("s", "2025-11-25")
@@ -183,7 +185,7 @@ async def test_error_for_an_undeliverable_answer_is_not_retried_after_its_server
     assert len(refused.times) == 2
 
 
-async def test_no_error_is_sent_for_an_answer_whose_authorization_was_denied(autojump_clock: object) -> None:
+async def test_client_sends_no_error_for_an_answer_whose_authorization_was_denied(autojump_clock: object) -> None:
     question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
     denied = AuthorizationError("the user has declined")
     assert await refused.send_failure(question, "q", denied) is denied

@@ -57,7 +57,7 @@ async def names_listed(client: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_arguments_of_a_listed_tool_are_mirrored_in_headers(streams: bool) -> None:
+async def test_client_mirrors_arguments_of_a_listed_tool_in_headers(streams: bool) -> None:
     shop = Shop([tool("look", REGION)], streams=streams)
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         await names_listed(client)
@@ -70,7 +70,7 @@ async def test_arguments_of_a_listed_tool_are_mirrored_in_headers(streams: bool)
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_unlisted_tool_is_looked_up_after_a_header_mismatch_error(streams: bool) -> None:
+async def test_client_lists_tools_after_a_header_mismatch_error_for_an_unlisted_tool(streams: bool) -> None:
     shop = Shop([tool("other", {})], [tool("look", REGION)], streams=streams)
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         assert (await client.call_tool("look", {"region": "eu"})).text == "done"
@@ -83,7 +83,7 @@ async def test_unlisted_tool_is_looked_up_after_a_header_mismatch_error(streams:
         assert "progressToken" not in got.message["params"]["_meta"]
 
 
-async def test_tool_lookup_with_endless_pages_lists_each_page_once() -> None:
+async def test_client_that_looks_up_a_tool_in_endless_pages_requests_each_page_once() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             page = int(got.message["params"].get("cursor", 0))
@@ -98,7 +98,7 @@ async def test_tool_lookup_with_endless_pages_lists_each_page_once() -> None:
     assert server.names.count("tools/list") == 2
 
 
-async def test_header_mismatch_error_is_raised_if_listing_the_tools_again_shows_no_change() -> None:
+async def test_call_raises_the_header_mismatch_error_if_listing_the_tools_again_shows_no_change() -> None:
     shop = Shop([tool("look", {})])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         with pytest.raises(PeerError) as caught:
@@ -107,7 +107,7 @@ async def test_header_mismatch_error_is_raised_if_listing_the_tools_again_shows_
     assert server.names == ["server/discover", "tools/call", "tools/list"]
 
 
-async def test_second_header_mismatch_error_after_a_new_tool_listing_is_raised() -> None:
+async def test_call_raises_the_second_header_mismatch_error_after_listing_the_tools() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             await answer.json(listed(got, tool("look", REGION)))
@@ -121,7 +121,7 @@ async def test_second_header_mismatch_error_after_a_new_tool_listing_is_raised()
 
 
 @pytest.mark.parametrize("status", [500, 404])
-async def test_header_mismatch_error_is_raised_if_the_tools_cannot_be_listed(status: int) -> None:
+async def test_call_raises_the_header_mismatch_error_if_the_tools_cannot_be_listed(status: int) -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             await answer.whole(status)
@@ -152,7 +152,7 @@ async def test_tool_whose_header_annotations_were_removed_is_called_without_head
     assert "mcp-param-region" not in server.named("tools/call")[0].headers
 
 
-async def test_argument_that_cannot_be_a_header_is_not_mirrored() -> None:
+async def test_client_does_not_mirror_an_argument_that_cannot_be_a_header() -> None:
     shop = Shop([tool("look", {"n": {"type": "integer", "x-mcp-header": "N"}, **REGION})])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         await names_listed(client)
@@ -163,7 +163,7 @@ async def test_argument_that_cannot_be_a_header_is_not_mirrored() -> None:
     assert (first.headers["mcp-param-region"], second.headers["mcp-param-n"]) == ("eu", "42")
 
 
-def test_tool_headers_forget_removes_the_learned_headers() -> None:
+def test_tool_headers_forget_method_removes_the_learned_headers() -> None:
     tools = ToolHeaders()
     tools.learn([tool("look", REGION)])
     assert ("look" in tools, len(tools.of("look"))) == (True, 1)
