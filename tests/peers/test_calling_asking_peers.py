@@ -55,23 +55,23 @@ def _asks_for_all(peer: Conversation, tool: str, prompt: str) -> None:
     assert peer.journal.lines[before:] == [f"{tool} ran"]
 
 
-def test_client_answers_elicitation_sampling_and_roots_requested_at_once(peer: Conversation) -> None:
+def test_client_answers_elicitation_sampling_and_roots_that_are_requested_together(peer: Conversation) -> None:
     _asks_for_all(peer, "all_at_once", "A slogan?")
 
 
 @only_official
-def test_client_answers_elicitation_sampling_and_roots_requested_in_sequence(peer: Conversation) -> None:
+def test_client_answers_elicitation_sampling_and_roots_that_are_requested_one_after_another(peer: Conversation) -> None:
     _asks_for_all(peer, "one_after_another", "Name a green shirt.")
 
 
 @only_official_modern
-def test_get_prompt_answers_elicitation_from_the_prompt_handler(peer: Conversation) -> None:
+def test_client_answers_an_elicitation_from_a_prompt_handler_during_get_prompt(peer: Conversation) -> None:
     (message,) = peer.run(peer.client.get_prompt, "greet").messages
     assert message.content.text == "greeting to {'colour': 'green', 'size': 40}"
 
 
 @only_official_modern
-def test_read_resource_answers_a_roots_request_from_the_resource_handler(peer: Conversation) -> None:
+def test_client_answers_a_roots_request_from_a_resource_handler_during_read_resource(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "places://0").contents
     assert contents.text == "file:///home/pilot"
 
@@ -89,7 +89,7 @@ def test_client_stops_after_32_input_required_results_for_one_call(peer: Convers
 
 
 @only_official_modern
-def test_error_of_the_elicitation_handler_ends_that_call_only(peer: Conversation) -> None:
+def test_error_in_the_elicitation_handler_fails_only_the_call_that_elicits(peer: Conversation) -> None:
     with pytest.raises(CodedError, match="the user said no") as caught:
         peer.call("rude")
     assert caught.value.code == -1

@@ -62,7 +62,7 @@ def peer(
 # Opening
 
 
-def test_client_knows_revision_identity_and_capabilities_of_the_server_once_open(peer: Conversation) -> None:
+def test_opened_client_knows_revision_name_and_capabilities_of_the_server(peer: Conversation) -> None:
     client = peer.client
     assert client.revision.name == ("2025-11-25" if peer.is_legacy else "2026-07-28")
     assert client.server_info is not None
@@ -99,13 +99,13 @@ def test_structured_output_of_a_number_arrives_in_a_result_object(peer: Conversa
     assert peer.call("add", a=2, b=3).structured_content == {"result": 5}
 
 
-def test_tool_failure_is_a_result_with_is_error_and_its_text(peer: Conversation) -> None:
+def test_tool_failure_returns_a_result_with_is_error_and_its_text(peer: Conversation) -> None:
     result = peer.call("fail")
     assert result.is_error
     assert "no luck today" in result.content[0].text
 
 
-def test_unknown_tool_is_an_error_result(peer: Conversation) -> None:
+def test_call_of_an_unknown_tool_returns_an_error_result(peer: Conversation) -> None:
     """The specification has -32602 for it. Both peers answer with an error result instead; it is shown as it
     came."""
     result = peer.call("nowhere")
@@ -113,7 +113,7 @@ def test_unknown_tool_is_an_error_result(peer: Conversation) -> None:
     assert "Unknown tool" in result.content[0].text
 
 
-def test_invalid_tool_arguments_are_an_error_result(peer: Conversation) -> None:
+def test_call_with_invalid_arguments_returns_an_error_result(peer: Conversation) -> None:
     assert peer.call("add", a="two").is_error
 
 
@@ -288,7 +288,7 @@ def test_ping_from_the_client_gets_a_response(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
-def test_cancel_or_deadline_around_a_call_cancels_the_server_handler(
+def test_cancelled_or_expired_call_cancels_the_server_handler(
     peer: Conversation, leave: Callable[[trio.CancelScope], None]
 ) -> None:
     assert hang_until(peer, leave)
@@ -310,7 +310,7 @@ def test_no_late_message_arrives_for_a_cancelled_call(peer: Conversation) -> Non
     assert late(peer, ignored) == []
 
 
-def test_call_of_an_uninterruptible_handler_returns_at_once_when_cancelled(peer: Conversation) -> None:
+def test_cancelled_call_returns_immediately_even_if_the_handler_cannot_be_interrupted(peer: Conversation) -> None:
     """The peers run plain functions in threads, which they do not interrupt. They send nothing when those end."""
 
     async def leave() -> bool:
@@ -395,7 +395,7 @@ def test_client_reconnects_for_change_notifications_after_the_server_closed_the_
 
 
 @only_legacy
-def test_sampling_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
+def test_client_handler_answers_a_sampling_request(peer: Conversation) -> None:
     assert peer.text("ask_model", question="What is it?") == "deep-thought: forty-two"
     params = peer.samplings[-1]
     assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
@@ -414,7 +414,7 @@ def test_refused_sampling_request_fails_in_the_server_handler(peer: Conversation
 
 
 @only_legacy
-def test_elicitation_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
+def test_client_handler_answers_an_elicitation_request(peer: Conversation) -> None:
     assert peer.text("ask_user", message="Which colour?") == "accept green"
     params = peer.elicitations[-1]
     assert params.message == "Which colour?"
@@ -427,7 +427,7 @@ def test_roots_request_is_answered_with_the_client_roots(peer: Conversation) -> 
 
 
 @only_legacy
-def test_cancelling_a_call_cancels_the_sampling_request_of_its_handler(peer: Conversation) -> None:
+def test_cancelled_call_cancels_the_sampling_request_of_its_handler(peer: Conversation) -> None:
     async def ask() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.client.call_tool, "ask_model", {"question": "never"})
@@ -447,7 +447,7 @@ def test_cancelling_a_call_cancels_the_sampling_request_of_its_handler(peer: Con
     [("ask_model", {"question": "?"}), ("ask_user", {"message": "?"}), ("show_roots", {})],
     ids=["sampling", "elicitation", "roots"],
 )
-def test_server_to_client_request_on_a_modern_connection_fails_that_call_only(
+def test_request_to_the_client_on_a_modern_connection_fails_only_the_call_that_sends_it(
     peer: Conversation, tool: str, arguments: dict[str, Any]
 ) -> None:
     """Modern servers have no way to send requests. The official package answers an error, ``fastmcp`` an error
@@ -476,7 +476,7 @@ async def test_slow_modern_server_is_detected_as_modern_with_probe_timeout_zero(
 
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
-async def test_client_speaks_older_protocol_revisions(over: str, over_http: HttpServers, tmp_path: Path) -> None:
+async def test_client_supports_older_protocol_revisions(over: str, over_http: HttpServers, tmp_path: Path) -> None:
     async def speak(revision: str) -> None:
         if over == "http":
             opened = open_http(over_http.get("official", server("official")).url, era="legacy", revision=revision)
@@ -496,7 +496,7 @@ async def test_client_speaks_older_protocol_revisions(over: str, over_http: Http
     assert answers == {revision: revision for revision in revisions}
 
 
-async def test_exited_client_block_cancels_running_calls_and_ends_the_stdio_server(tmp_path: Path) -> None:
+async def test_client_that_closes_cancels_running_calls_and_ends_the_stdio_server(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     with trio.fail_after(PATIENCE):
         async with open_stdio(server("official"), env=journal.env) as client, trio.open_nursery() as nursery:
@@ -509,7 +509,7 @@ async def test_exited_client_block_cancels_running_calls_and_ends_the_stdio_serv
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-async def test_exited_client_block_cancels_running_calls_over_http(
+async def test_client_that_closes_cancels_running_calls_over_http(
     name: str, era: Literal["legacy", "modern"], over_http: HttpServers
 ) -> None:
     running = over_http.get(name, server(name))

@@ -16,7 +16,7 @@ INSPECT = [*TRIO_MCP, "inspect"]
 pytestmark = [needs_other_sdks, pytest.mark.parametrize("kind", ["official", "fastmcp"])]
 
 
-async def test_inspect_command_lists_the_tools_of_other_sdks(kind: str):
+async def test_inspect_command_lists_the_tools_of_servers_of_other_sdks(kind: str):
     ended = await run([*INSPECT, "--json", "--", sys.executable, str(SERVERS / f"{kind}_server.py")])
     assert ended.status == 0
     offers = json.loads(ended.stdout)
@@ -24,7 +24,7 @@ async def test_inspect_command_lists_the_tools_of_other_sdks(kind: str):
     assert {"echo", "add"} <= {tool["name"] for tool in offers["tools"]}
 
 
-async def test_call_command_calls_tools_of_other_sdks(kind: str):
+async def test_call_command_calls_tools_of_servers_of_other_sdks(kind: str):
     command = [sys.executable, str(SERVERS / f"{kind}_server.py")]
     counted = await run([*CALL, "count", "to=2", "--", *command])
     assert (counted.status, counted.stdout) == (0, "2\n")
@@ -34,7 +34,7 @@ async def test_call_command_calls_tools_of_other_sdks(kind: str):
     assert "no luck today" in failed.stderr
 
 
-async def test_call_command_prompts_in_the_terminal_for_elicitation_from_other_sdks(kind: str):
+async def test_call_command_prompts_in_the_terminal_for_elicitations_from_servers_of_other_sdks(kind: str):
     command = [sys.executable, str(SERVERS / f"{kind}_server.py")]
     async with in_terminal([*CALL, "ask_user", "message=Which?", "--era", "legacy", "--", *command]) as terminal:
         await answer(terminal, ("olour: ", "red\n"), ("edit [yes]: ", "\n"))

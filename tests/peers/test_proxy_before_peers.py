@@ -37,7 +37,7 @@ def peer(request: pytest.FixtureRequest, over_http: HttpServers) -> Iterator[Con
         yield talk
 
 
-def test_proxy_speaks_the_same_revision_to_client_and_server(peer: Conversation) -> None:
+def test_proxy_uses_the_same_protocol_revision_towards_client_and_server(peer: Conversation) -> None:
     assert peer.client.revision.name == ("2025-11-25" if peer.is_legacy else "2026-07-28")
     assert peer.text("echo", text="naïve ☕") == "naïve ☕"
 
@@ -64,7 +64,7 @@ def test_proxy_forwards_progress_in_order_and_before_the_result(peer: Conversati
     assert seen == [*(Progress(number, 20, f"step {number}") for number in range(1, 21)), "result"]
 
 
-def test_cancelling_a_call_through_the_proxy_cancels_the_server_handler(peer: Conversation) -> None:
+def test_cancelled_call_through_the_proxy_cancels_the_server_handler(peer: Conversation) -> None:
     assert hang_until(peer, trio.CancelScope.cancel)
 
 
@@ -75,7 +75,7 @@ def test_proxy_forwards_sampling_and_elicitation_requests_and_their_answers(peer
 
 
 @only_legacy
-def test_cancelling_a_call_through_the_proxy_cancels_the_sampling_request_of_its_handler(peer: Conversation) -> None:
+def test_cancelled_call_through_the_proxy_cancels_the_sampling_request_of_its_handler(peer: Conversation) -> None:
     async def ask() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.client.call_tool, "ask_model", {"question": "never"})

@@ -123,7 +123,7 @@ def ours(name: str) -> Child:
     return Child([sys.executable, f"{name}.py"])
 
 
-def test_cancel_ends_the_mcp_1_server_process_if_the_handler_still_returns(newest_1: str) -> None:
+def test_mcp_1_server_process_ends_if_a_cancelled_handler_still_returns(newest_1: str) -> None:
     with theirs(newest_1) as server:
         server.begin("answer_anyway")
         server.cancel()
@@ -134,7 +134,7 @@ def test_cancel_ends_the_mcp_1_server_process_if_the_handler_still_returns(newes
         assert server.process.returncode == 1
 
 
-def test_cancel_leaves_our_server_running_if_the_handler_still_returns(page: Page) -> None:
+def test_our_server_continues_if_a_cancelled_handler_still_returns(page: Page) -> None:
     with ours("answers_anyway") as server:
         server.begin("answer_anyway")
         server.cancel()
@@ -166,7 +166,9 @@ def closed_elsewhere(python: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("release", ["1", "2"])
-def test_mcp_client_raises_runtime_error_when_closed_in_another_task(release: str, newest_1: str) -> None:
+def test_client_of_the_mcp_package_raises_runtime_error_if_it_is_closed_in_another_task(
+    release: str, newest_1: str
+) -> None:
     error, _ = closed_elsewhere(newest_1 if release == "1" else sys.executable)
     assert error == "Attempted to exit cancel scope in a different task than it was entered in"
 
@@ -180,7 +182,7 @@ def test_our_asyncio_client_can_be_closed_in_another_task(page: Page) -> None:
         loop.close()
 
 
-def test_event_loop_spins_after_an_mcp_1_client_is_closed_in_another_task(newest_1: str) -> None:
+def test_event_loop_never_becomes_idle_after_an_mcp_1_client_is_closed_in_another_task(newest_1: str) -> None:
     _, passes = closed_elsewhere(newest_1)
     assert passes > 100 * IDLE
 
@@ -203,7 +205,7 @@ def older_1(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize(("release", "tool"), [("1.26.0", "wait"), (SEEN, "block"), ("2", "block")])
-def test_mcp_server_outlives_its_client_during_a_blocking_call_but_ours_exits(
+def test_mcp_package_server_outlives_its_client_during_a_blocking_call_but_our_server_exits(
     page: Page, newest_1: str, older_1: str, release: str, tool: str
 ) -> None:
     python = {"1.26.0": older_1, SEEN: newest_1, "2": sys.executable}[release]

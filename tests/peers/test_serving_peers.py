@@ -60,7 +60,7 @@ def lines_of(command: list[str | Path]) -> list[str]:
 # Opening and closing
 
 
-def test_client_gets_revision_identity_and_capabilities_of_our_server(report: Report) -> None:
+def test_client_reads_revision_name_and_capabilities_of_our_server(report: Report) -> None:
     assert report.saw("opening") == {
         "revision": "2025-11-25" if report.is_legacy else "2026-07-28",
         "server": {"name": "ours", "title": "Our server", "version": "1.2.3"},
@@ -69,14 +69,14 @@ def test_client_gets_revision_identity_and_capabilities_of_our_server(report: Re
     }
 
 
-def test_server_leaves_its_lifespan_when_the_client_closes_or_on_an_http_server_signal(report: Report) -> None:
+def test_server_exits_its_lifespan_when_the_client_closes_or_the_http_server_gets_a_signal(report: Report) -> None:
     assert report.saw("closed")
     assert report.journal.lines == ["lifespan entered", "lifespan left", "server ended"]
 
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-def test_client_pinned_to_the_modern_revision_is_served_without_a_handshake(
+def test_server_serves_a_client_that_supports_only_the_modern_revision_without_a_handshake(
     name: str, over: str, tmp_path: Path
 ) -> None:
     report = report_of(name, "pinned", tmp_path / "journal", over)
@@ -119,12 +119,12 @@ def test_fastmcp_client_rebuilds_objects_from_the_output_schema(report: Report) 
     assert report.saw("weather data") == {"city": "Oslo", "celsius": 21.5}
 
 
-def test_text_image_audio_and_resource_content_arrive(report: Report) -> None:
+def test_tool_result_arrives_with_text_image_audio_and_resource_content(report: Report) -> None:
     kinds = [content["type"] for content in report.saw("exhibits")["content"]]
     assert kinds == ["text", "image", "audio", "resource_link", "resource"]
 
 
-def test_tool_failure_is_an_error_result_with_its_text(report: Report) -> None:
+def test_tool_failure_arrives_as_an_error_result_with_its_text(report: Report) -> None:
     assert report.saw("fail")["isError"]
     assert report.text("fail") == "no luck today"
 
@@ -139,11 +139,11 @@ def test_unexpected_exception_in_a_tool_is_reported_without_details(report: Repo
     assert report.text("crash") == "internal error in tool crash"
 
 
-def test_unknown_tool_is_a_protocol_error(report: Report) -> None:
+def test_call_of_an_unknown_tool_gets_a_protocol_error(report: Report) -> None:
     assert report.error("unknown tool") == ("MCPError", -32602, "Unknown tool: nowhere", None)
 
 
-def test_invalid_tool_arguments_are_an_error_result_naming_the_argument(report: Report) -> None:
+def test_call_with_invalid_arguments_gets_an_error_result_that_names_the_argument(report: Report) -> None:
     assert report.saw("bad arguments")["isError"]
     assert "$.a" in report.text("bad arguments")
 
@@ -190,7 +190,7 @@ def test_prompt_messages_have_the_arguments_filled_in(report: Report) -> None:
     assert report.saw("prompt") == [["user", "Greet Bo in a dry tone."]]
 
 
-def test_unknown_prompt_is_a_protocol_error(report: Report) -> None:
+def test_request_for_an_unknown_prompt_gets_a_protocol_error(report: Report) -> None:
     assert report.error("unknown prompt") == ("MCPError", -32602, "Unknown prompt: nowhere", None)
 
 
@@ -234,13 +234,13 @@ def test_set_log_level_applies_to_the_legacy_connection(report: Report) -> None:
 
 
 @only_legacy
-def test_subscribed_resource_and_changed_tool_list_are_notified(report: Report) -> None:
+def test_client_is_notified_of_a_subscribed_resource_and_a_changed_tool_list(report: Report) -> None:
     changes = ["notifications/resources/updated", "notifications/tools/list_changed"]
     assert report.saw("change") == [*changes, "grown"]
 
 
 @pytest.mark.parametrize("report", [CLIENTS[1], CLIENTS[5]], indirect=True)
-def test_listen_stream_is_acknowledged_and_sends_the_requested_changes(report: Report) -> None:
+def test_server_acknowledges_a_listen_stream_and_sends_the_requested_changes(report: Report) -> None:
     acknowledged, came = report.saw("listen")
     assert acknowledged == {"toolsListChanged": True, "resourceSubscriptions": ["note://motto"]}
     assert came == [["ResourceUpdated", "note://motto"], ["ToolsListChanged", None]]
@@ -276,7 +276,7 @@ def test_no_response_arrives_after_its_call_was_cancelled(report: Report) -> Non
     assert report.saw("late") == []
 
 
-def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 

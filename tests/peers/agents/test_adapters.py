@@ -49,14 +49,14 @@ def run(
     return Run(name, steps, journal)
 
 
-def test_cancelled_agent_run_cancels_the_server_handler_and_the_next_run_works(run: Run) -> None:
+def test_cancelled_agent_run_cancels_the_server_handler_and_the_next_run_succeeds(run: Run) -> None:
     run.journal.wait_for("revision 2026-07-28")
     assert run.saw["cancelled"] == "cancelled"
     assert run.saw["handler"] == "ended"
     assert run.saw["afterwards"] == run.saw["order"]
 
 
-def test_model_receives_tool_results_and_tool_failures(run: Run) -> None:
+def test_language_model_receives_tool_results_and_tool_failures(run: Run) -> None:
     order = run.saw["order"]
     assert (order if isinstance(order, dict) else json.loads(order)) == RECEIPT
     assert run.saw["fail"].endswith("sold out")

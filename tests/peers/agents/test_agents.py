@@ -82,17 +82,17 @@ def test_agent_framework_receives_a_tool_schema_with_references_inlined(conversa
     assert order["properties"]["toppings"]["items"]["properties"]["grams"] == {"type": "integer", "default": 10}
 
 
-def test_structured_result_reaches_the_agent_framework_as_data_or_json_text(conversation: Conversation) -> None:
+def test_agent_framework_receives_a_structured_result_as_data_or_json_text(conversation: Conversation) -> None:
     is_data = conversation.framework == "pydantic_ai"
     assert (conversation.saw("order") if is_data else json.loads(conversation.text("order"))) == RECEIPT
 
 
-def test_tool_failure_text_reaches_the_agent_framework(conversation: Conversation) -> None:
+def test_agent_framework_receives_the_text_of_a_tool_failure(conversation: Conversation) -> None:
     is_text = conversation.framework == "pydantic_ai"
     assert (conversation.saw("fail") if is_text else conversation.text("fail")) == "sold out"
 
 
-def test_image_content_reaches_the_agent_framework_as_png(conversation: Conversation) -> None:
+def test_agent_framework_receives_image_content_as_png(conversation: Conversation) -> None:
     seen = conversation.saw("picture")
     shown = {
         "pydantic_ai": lambda: seen,
@@ -102,7 +102,9 @@ def test_image_content_reaches_the_agent_framework_as_png(conversation: Conversa
     assert shown() == "image/png"
 
 
-def test_cancelled_agent_call_cancels_the_handler_except_with_mcp_1(conversation: Conversation) -> None:
+def test_cancelled_agent_call_cancels_the_handler_if_the_framework_does_not_use_mcp_1(
+    conversation: Conversation,
+) -> None:
     """langchain's adapters stand on ``mcp`` 1.x, which tells no server of a cancel: there the handler runs on until the
     connection ends."""
     assert conversation.saw("cancelled") == "cancelled"

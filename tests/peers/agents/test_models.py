@@ -28,7 +28,7 @@ REQUESTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_sampling_recipe_returns_an_answer_and_a_cancel_closes_its_http_request(
+def test_documented_sampling_handler_returns_an_answer_and_closes_its_http_request_when_cancelled(
     name: str, python_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
     (tmp_path / f"{name}.py").write_text(RECIPES[name])
@@ -45,6 +45,6 @@ def test_sampling_recipe_returns_an_answer_and_a_cancel_closes_its_http_request(
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_sampling_recipe_function_has_at_most_five_statements(name: str) -> None:
+def test_documented_sampling_handler_has_at_most_five_statements(name: str) -> None:
     (function,) = (each for each in ast.parse(RECIPES[name]).body if isinstance(each, ast.AsyncFunctionDef))
     assert len(function.body) <= 5

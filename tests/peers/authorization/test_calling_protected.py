@@ -55,7 +55,7 @@ async def test_oauth_client_gets_a_token_after_a_401_with_one_user_visit(peers: 
 
 
 @both_eras
-async def test_oauth_client_steps_up_scopes_for_a_tool_that_requires_more(peers: Peers, era: Any) -> None:
+async def test_oauth_client_requests_more_scopes_for_a_tool_that_requires_them(peers: Peers, era: Any) -> None:
     """The servers of Python have the same scopes for all tools."""
     user = User()
     with trio.fail_after(PATIENCE):
@@ -94,7 +94,7 @@ def over(stored: StoredAuthorization) -> StoredAuthorization:
 
 
 @all_servers
-async def test_client_credentials_client_calls_a_tool_as_its_own_principal(peers: Peers, make: str) -> None:
+async def test_client_with_client_credentials_calls_a_tool_as_its_own_principal(peers: Peers, make: str) -> None:
     auth = ClientCredentials(client_id=ROBOT["client_id"], client_secret=ROBOT["client_secret"])
     with trio.fail_after(PATIENCE):
         async with open_http(peers.server(make), auth=auth) as client:

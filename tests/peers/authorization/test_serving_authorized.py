@@ -49,20 +49,20 @@ def seen(request: pytest.FixtureRequest, peers: Peers) -> Seen:
     return Seen(peers.client(*request.param, url), url)
 
 
-def test_other_sdk_client_gets_a_token_after_a_401_of_our_server(seen: Seen) -> None:
+def test_client_of_another_sdk_gets_a_token_after_a_401_of_our_server(seen: Seen) -> None:
     assert seen.whoami("whoami") == ("alice", READ)
     assert seen.requests()[0] == {READ}
 
 
 @pytest.mark.parametrize("seen", [make for make in MAKES if make != TYPESCRIPT1], indirect=True, ids="-".join)
-def test_other_sdk_client_steps_up_scopes_for_a_tool_that_requires_more(seen: Seen) -> None:
+def test_client_of_another_sdk_requests_more_scopes_for_a_tool_that_requires_them(seen: Seen) -> None:
     assert seen.whoami("write") == ("alice", BOTH)
     assert seen.whoami("whoami again") == ("alice", BOTH)
     assert seen.requests() == [{READ}, set(BOTH.split())]
 
 
 @pytest.mark.parametrize("seen", [TYPESCRIPT1], indirect=True, ids="-".join)
-def test_step_up_by_token_refresh_fails_that_call_with_403_and_keeps_the_session(seen: Seen) -> None:
+def test_call_fails_with_403_but_keeps_the_session_if_a_client_requests_scopes_by_token_refresh(seen: Seen) -> None:
     """1.x refreshes its token for a step-up, which cannot add a scope, and gives up then."""
     assert seen.steps["write"]["code"] == 403
     assert seen.whoami("whoami again") == ("alice", READ)

@@ -164,7 +164,7 @@ def test_sampling_request_from_a_task_is_answered_by_the_client_handler(peer: Co
 @pytest.mark.parametrize(
     ("tool", "answer"), [("elicit_as_task", "accept green"), ("sample_as_task", "deep-thought: forty-two")]
 )
-def test_client_answers_elicitation_and_sampling_as_a_task_of_its_own_on_request(
+def test_client_answers_elicitation_and_sampling_as_a_client_task_if_the_server_requests_one(
     peer: Conversation, tool: str, answer: str
 ) -> None:
     assert peer.text(tool) == answer
@@ -206,7 +206,7 @@ def test_cancelled_task_has_status_cancelled_and_raises_on_result(peer: Conversa
     assert peer.run(cancel) == "cancelled"
 
 
-def test_cancelling_a_cancelled_task_again_succeeds(peer: Conversation) -> None:
+def test_cancelled_task_can_be_cancelled_again_without_an_error(peer: Conversation) -> None:
     async def cancel() -> None:
         task = await start(peer, "hang")
         await task.cancel()
@@ -240,7 +240,7 @@ def test_list_tasks_returns_every_started_task_across_pages(peer: Conversation) 
     assert peer.run(listed)
 
 
-def test_get_of_an_unknown_task_raises_invalid_params(peer: Conversation) -> None:
+def test_getting_an_unknown_task_raises_invalid_params(peer: Conversation) -> None:
     async def get() -> None:
         await peer.client.resume_task("no such task").get()
 
@@ -249,7 +249,7 @@ def test_get_of_an_unknown_task_raises_invalid_params(peer: Conversation) -> Non
     assert caught.value.code == -32602
 
 
-def test_resume_task_by_id_returns_the_result(peer: Conversation) -> None:
+def test_resume_task_with_a_task_id_returns_the_result(peer: Conversation) -> None:
     async def resume() -> str:
         task = await start(peer, "work", steps=2)
         return (await peer.client.resume_task(task.id).result()).text
@@ -257,5 +257,5 @@ def test_resume_task_by_id_returns_the_result(peer: Conversation) -> None:
     assert peer.run(resume) == "2 steps"
 
 
-def test_connection_still_serves_calls_after_all_other_tests(peer: Conversation) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_them(peer: Conversation) -> None:
     assert peer.text("plain") == "plain"

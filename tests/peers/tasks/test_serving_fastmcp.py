@@ -56,7 +56,7 @@ def test_tool_without_task_support_returns_its_result_instead_of_a_task(report: 
 # Tasks in the hands of the caller
 
 
-def test_new_task_has_status_working_with_ttl_and_poll_interval(report: Report) -> None:
+def test_new_task_has_status_working_a_ttl_and_a_poll_interval(report: Report) -> None:
     task = report.saw("work started")
     assert (task["resultType"], task["status"]) == ("task", "working")
     assert task["ttlMs"] > 0
@@ -72,7 +72,7 @@ def test_task_reports_the_last_status_message_and_the_result_when_completed(repo
     assert report.saw("work result") == "5 steps"
 
 
-def test_task_waiting_for_elicitation_lists_it_and_continues_with_the_answer(report: Report) -> None:
+def test_task_that_waits_for_an_elicitation_lists_it_and_continues_with_the_answer(report: Report) -> None:
     asks = report.saw("ask_user asks")
     assert asks["status"] == "input_required"
     (question,) = asks["inputRequests"].values()
@@ -86,13 +86,13 @@ def test_failed_task_contains_code_message_and_data_of_the_error(report: Report)
     assert ended["error"] == {"code": -32099, "message": "broken", "data": {"part": "spring"}}
 
 
-def test_cancelled_task_cancels_its_handler_and_has_status_cancelled(report: Report) -> None:
+def test_task_that_is_cancelled_cancels_its_handler_and_has_status_cancelled(report: Report) -> None:
     assert report.saw("hang cancel") is None
     assert report.saw("hang cancelled")["status"] == "cancelled"
     report.journal.wait_for("hang ended: task")
 
 
-def test_cancelling_a_cancelled_task_again_succeeds(report: Report) -> None:
+def test_cancelled_task_can_be_cancelled_again_without_an_error(report: Report) -> None:
     assert report.saw("hang cancel again") is None
     assert report.error("hang result")[2].endswith("was cancelled")
 
@@ -101,5 +101,5 @@ def test_fastmcp_client_gets_invalid_params_for_an_unknown_task(report: Report) 
     assert report.error("unknown")[1] == -32602
 
 
-def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
     assert report.text("still here") == "plain"

@@ -48,14 +48,14 @@ def related_task(message: dict[str, Any]) -> str:
 # What is offered
 
 
-def test_server_declares_the_tasks_capability_with_list_over_stdio_only(report: Report) -> None:
+def test_server_declares_tasks_list_in_its_tasks_capability_only_over_stdio(report: Report) -> None:
     opening = report.saw("opening")
     declared = opening["capabilities"] if report.name == "mcp1" else opening
     listed = {"list": {}} if report.over == "stdio" else {}  # over HTTP nobody says here who asks
     assert declared["tasks"] == {**listed, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
 
-def test_tool_list_declares_task_support_per_tool(report: Report) -> None:
+def test_tools_list_contains_the_task_support_of_each_tool(report: Report) -> None:
     assert {name: support or "forbidden" for name, support in report.saw("tools").items()} == {
         "work": "optional",
         "ask_user": "optional",
@@ -113,13 +113,13 @@ def test_status_notification_is_sent_when_a_task_completes(report: Report) -> No
     assert (ended["taskId"], ended["status"]) == (report.saw("progress")["task"], "completed")
 
 
-def test_tool_failure_makes_the_task_failed_and_is_its_result(report: Report) -> None:
+def test_tool_failure_sets_task_status_failed_and_becomes_the_task_result(report: Report) -> None:
     step = report.saw("fail")
     assert step["seen"][-1][0] == "failed"
     assert (step["result"]["isError"], text(step["result"])) == (True, "no luck today")
 
 
-def test_error_in_a_task_makes_it_failed_and_is_returned_by_tasks_result(report: Report) -> None:
+def test_error_in_a_task_sets_status_failed_and_is_returned_by_tasks_result(report: Report) -> None:
     assert report.saw("crash seen")[-1][0] == "failed"
     _, code, message, _ = report.error("crash")
     assert (code, message.removeprefix("MCP error -32099: ")) == (-32099, "broken")
@@ -146,14 +146,14 @@ def test_elicitation_or_sampling_from_a_task_is_sent_once_with_the_task_id(repor
     assert [related_task(question) for question in asked] == [task_id]
 
 
-def test_elicitation_works_if_the_same_tool_runs_without_a_task(report: Report) -> None:
+def test_elicitation_is_answered_if_the_same_tool_runs_without_a_task(report: Report) -> None:
     assert text(report.saw("ask_user without a task")) == "accept green"
 
 
 @pytest.mark.parametrize(
     ("tool", "answer"), [("elicit_as_task", "accept green"), ("sample_as_task", "deep-thought: forty-two")]
 )
-def test_client_answers_elicitation_or_sampling_with_a_task_of_its_own(report: Report, tool: str, answer: str) -> None:
+def test_client_answers_elicitation_or_sampling_with_a_client_task(report: Report, tool: str, answer: str) -> None:
     assert text(report.saw(tool)) == answer
     (question,) = report.saw(f"{tool} asked")
     assert question["task"] == {"ttl": 60_000}
@@ -168,7 +168,7 @@ def test_cancelled_task_stays_cancelled(report: Report) -> None:
     assert report.saw("hang after")["status"] == "cancelled"
 
 
-def test_cancelling_a_task_cancels_its_handler(report: Report) -> None:
+def test_task_cancelled_by_the_client_cancels_its_handler(report: Report) -> None:
     assert report.saw("hang cancelled")["status"] == "cancelled"
     report.journal.wait_for("hang ended: task")
 
@@ -191,7 +191,7 @@ def test_tasks_list_returns_the_tasks_of_the_client_over_stdio(report: Report) -
 
 
 @only_http
-def test_tasks_list_is_method_not_found_over_http_without_authentication(report: Report) -> None:
+def test_tasks_list_gets_error_method_not_found_over_http_without_authentication(report: Report) -> None:
     assert report.error("listed")[1] == -32601
 
 
@@ -200,7 +200,7 @@ def test_task_request_for_an_unknown_task_returns_invalid_params(report: Report,
     assert report.error(f"{method} unknown")[1] == -32602
 
 
-def test_task_past_its_ttl_is_unknown_or_failed(report: Report) -> None:
+def test_task_whose_ttl_has_expired_is_reported_as_unknown_or_failed(report: Report) -> None:
     """A store may forget the task then, or tell for a while that it has failed."""
     if "raised" in report.steps["expired"]:
         assert report.error("expired")[1] == -32602
@@ -223,5 +223,5 @@ def test_tool_without_task_support_returns_method_not_found_for_a_task_call(repo
     assert report.error("plain as a task")[1] == -32601
 
 
-def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
     assert text(report.saw("still here")) == "plain"

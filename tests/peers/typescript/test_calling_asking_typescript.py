@@ -40,7 +40,7 @@ def peer(
     assert journal.lines[-1] == "server ended"
 
 
-def test_client_answers_elicitation_sampling_and_roots_requested_at_once(peer: Conversation) -> None:
+def test_client_answers_elicitation_sampling_and_roots_that_are_requested_together(peer: Conversation) -> None:
     """The user's handler names a colour only: the size is the default of the form."""
     before = len(peer.journal.lines)
     assert peer.text("all_at_once") == "green 40, forty-two, file:///home/pilot"
@@ -59,12 +59,12 @@ def test_client_handler_answers_a_url_elicitation(peer: Conversation) -> None:
     assert peer.visits[-1].url == "https://example.com/sign-in"
 
 
-def test_get_prompt_answers_elicitation_from_the_prompt_handler(peer: Conversation) -> None:
+def test_client_answers_an_elicitation_from_a_prompt_handler_during_get_prompt(peer: Conversation) -> None:
     (message,) = peer.run(peer.client.get_prompt, "greet").messages
     assert message.content.text == "a green greeting"
 
 
-def test_read_resource_answers_a_roots_request_from_the_resource_handler(peer: Conversation) -> None:
+def test_client_answers_a_roots_request_from_a_resource_handler_during_read_resource(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "places://all").contents
     assert contents.text == "file:///home/pilot"
 
@@ -88,7 +88,7 @@ def test_typescript_server_gives_up_after_8_rounds_of_legacy_input_requests(peer
 
 
 @only_modern
-def test_error_of_the_elicitation_handler_ends_that_call_only(peer: Conversation) -> None:
+def test_error_in_the_elicitation_handler_fails_only_the_call_that_elicits(peer: Conversation) -> None:
     with pytest.raises(CodedError, match="the user said no") as caught:
         peer.call("rude")
     assert caught.value.code == -1
@@ -96,7 +96,7 @@ def test_error_of_the_elicitation_handler_ends_that_call_only(peer: Conversation
 
 
 @only_legacy
-def test_error_of_the_elicitation_handler_is_an_error_result_of_a_legacy_server(peer: Conversation) -> None:
+def test_error_in_the_elicitation_handler_becomes_an_error_result_with_a_legacy_server(peer: Conversation) -> None:
     result = peer.call("rude")
     assert result.is_error
     assert "the user said no" in result.text

@@ -56,7 +56,7 @@ def peer(
 # Opening
 
 
-def test_client_knows_revision_identity_and_capabilities_of_the_server_once_open(peer: Conversation) -> None:
+def test_opened_client_knows_revision_name_and_capabilities_of_the_server(peer: Conversation) -> None:
     client = peer.client
     assert client.revision.name == ("2025-11-25" if peer.is_legacy else "2026-07-28")
     assert client.server_info is not None
@@ -89,17 +89,17 @@ def test_structured_output_arrives_as_an_object(peer: Conversation) -> None:
     assert peer.call("weather", city="Oslo").structured_content == {"city": "Oslo", "celsius": 21.5}
 
 
-def test_text_image_audio_and_resource_content_arrive(peer: Conversation) -> None:
+def test_tool_result_arrives_with_text_image_audio_and_resource_content(peer: Conversation) -> None:
     kinds = [content.type for content in peer.call("exhibits").content]
     assert kinds == ["text", "image", "audio", "resource_link", "resource"]
 
 
-def test_tool_failure_is_a_result_with_is_error_and_its_text(peer: Conversation) -> None:
+def test_tool_failure_returns_a_result_with_is_error_and_its_text(peer: Conversation) -> None:
     result = peer.call("fail")
     assert (result.is_error, result.text) == (True, "no luck today")
 
 
-def test_unknown_tool_is_an_error_result_in_typescript_1_and_a_protocol_error_in_2(peer: Conversation) -> None:
+def test_unknown_tool_gets_an_error_result_from_typescript_1_and_a_protocol_error_from_2(peer: Conversation) -> None:
     """The specification has -32602 for it. 1.x answers with an error result instead; it is shown as it came."""
     if peer.name == "1":
         result = peer.call("nowhere")
@@ -110,7 +110,7 @@ def test_unknown_tool_is_an_error_result_in_typescript_1_and_a_protocol_error_in
     assert caught.value.code == -32602
 
 
-def test_invalid_tool_arguments_are_an_error_result(peer: Conversation) -> None:
+def test_call_with_invalid_arguments_returns_an_error_result(peer: Conversation) -> None:
     result = peer.call("echo", text=3)
     assert result.is_error
     assert "expected string, received number" in result.text
@@ -181,7 +181,7 @@ def test_unknown_prompt_raises_invalid_params(peer: Conversation) -> None:
     assert caught.value.code == -32602
 
 
-def test_prompt_and_template_arguments_are_completed(peer: Conversation) -> None:
+def test_completion_requests_for_prompt_and_template_arguments_return_values(peer: Conversation) -> None:
     async def complete() -> list[str]:
         ref = ResourceTemplateReference("note://by/{author}/{title}")
         return (await peer.client.complete(ref, "title", "Eng", settled={"author": "Ada"})).values
@@ -285,13 +285,13 @@ def test_ping_from_the_server_gets_an_empty_result(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
-def test_cancel_or_deadline_around_a_call_aborts_the_signal_of_the_handler(
+def test_cancelled_or_expired_call_aborts_the_abort_signal_of_the_handler(
     peer: Conversation, leave: Callable[[trio.CancelScope], None]
 ) -> None:
     assert hang_until(peer, leave)
 
 
-def test_handler_receives_the_cancel_reason_except_over_modern_http(peer: Conversation) -> None:
+def test_handler_receives_the_cancel_reason_over_every_transport_but_modern_http(peer: Conversation) -> None:
     async def leave() -> None:
         with trio.CancelScope() as scope:
             await peer.client.call_tool("explain", on_progress=lambda _: scope.cancel(reason="seen enough"))
@@ -371,7 +371,7 @@ def test_client_reconnects_for_change_notifications_after_the_server_closed_the_
 
 
 @only_legacy
-def test_sampling_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
+def test_client_handler_answers_a_sampling_request(peer: Conversation) -> None:
     assert peer.text("ask_model", question="What is it?") == "deep-thought: forty-two"
     params = peer.samplings[-1]
     assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
@@ -386,7 +386,7 @@ def test_refused_sampling_request_fails_in_the_server_handler(peer: Conversation
 
 
 @only_legacy
-def test_form_elicitation_is_answered_by_the_client_handler(peer: Conversation) -> None:
+def test_client_handler_answers_a_form_elicitation(peer: Conversation) -> None:
     assert peer.text("ask_user", message="Which colour?") == "accept green"
     params = peer.elicitations[-1]
     assert params.message == "Which colour?"
@@ -407,7 +407,7 @@ def test_roots_request_is_answered_and_roots_changes_are_notified(peer: Conversa
 
 
 @only_legacy
-def test_cancelling_a_call_cancels_the_sampling_request_of_its_handler(peer: Conversation) -> None:
+def test_cancelled_call_cancels_the_sampling_request_of_its_handler(peer: Conversation) -> None:
     """The SDK leaves it to the handler to hand the signal of its request on; this one does."""
 
     async def ask() -> None:
@@ -439,7 +439,7 @@ def test_server_timeout_cancels_its_sampling_request_in_the_client(peer: Convers
     [("ask_model", {"question": "?"}), ("ask_user", {"message": "?"}), ("show_roots", {}), ("ping_back", {})],
     ids=["sampling", "elicitation", "roots", "ping"],
 )
-def test_server_to_client_request_on_a_modern_connection_fails_that_call_only(
+def test_request_to_the_client_on_a_modern_connection_fails_only_the_call_that_sends_it(
     peer: Conversation, tool: str, arguments: dict[str, Any]
 ) -> None:
     """Modern servers have no way to send requests; the SDK does not let them out, and the connection goes on."""
@@ -470,7 +470,7 @@ async def test_client_detects_whether_the_server_is_legacy_or_modern(
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("release", ["1", "2"])
-async def test_client_speaks_older_protocol_revisions(
+async def test_client_supports_older_protocol_revisions(
     scripts: Path, over_http: HttpServers, tmp_path: Path, release: str, over: str
 ) -> None:
     command = server(scripts, release)
@@ -494,7 +494,7 @@ async def test_client_speaks_older_protocol_revisions(
 
 
 @pytest.mark.parametrize("release", ["1", "2"])
-async def test_exited_client_block_cancels_running_calls_and_ends_the_stdio_server(
+async def test_client_that_closes_cancels_running_calls_and_ends_the_stdio_server(
     scripts: Path, tmp_path: Path, release: str
 ) -> None:
     journal = Journal(tmp_path / "journal")
@@ -508,7 +508,7 @@ async def test_exited_client_block_cancels_running_calls_and_ends_the_stdio_serv
 
 
 @pytest.mark.parametrize(("release", "era"), [("1", "legacy"), ("2", "legacy"), ("2", "modern")])
-async def test_exited_client_block_cancels_running_calls_over_http(
+async def test_client_that_closes_cancels_running_calls_over_http(
     scripts: Path, over_http: HttpServers, release: str, era: Literal["legacy", "modern"]
 ) -> None:
     running = over_http.get(release, server(scripts, release))

@@ -27,7 +27,9 @@ def errors(scripts: Path, tool: str, *command: str) -> list[Any]:
     return json.loads(done.stdout)
 
 
-def test_typescript_client_reports_the_late_response_of_mcp_1_to_a_cancelled_call(scripts: Path, newest_1: str) -> None:
+def test_typescript_client_reports_an_error_for_the_late_response_of_mcp_1_to_a_cancelled_call(
+    scripts: Path, newest_1: str
+) -> None:
     (error,) = errors(scripts, "wait", newest_1, "-W", "ignore", str(LEAVING))
     assert error.startswith("Received a response for an unknown message ID: ")
     assert "Received a response for an unknown message ID" in PAGE.text

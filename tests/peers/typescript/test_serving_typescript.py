@@ -102,7 +102,7 @@ def error(report: Report, step: str) -> tuple[str, int | str | None]:
 # Opening and closing
 
 
-def test_client_gets_revision_identity_and_capabilities_of_our_server(report: Report) -> None:
+def test_client_reads_revision_name_and_capabilities_of_our_server(report: Report) -> None:
     assert report.saw("opening") == {
         "revision": "2025-11-25" if report.is_legacy else "2026-07-28",
         "server": {"name": "ours", "title": "Our server", "version": "1.2.3"},
@@ -111,26 +111,28 @@ def test_client_gets_revision_identity_and_capabilities_of_our_server(report: Re
     }
 
 
-def test_server_leaves_its_lifespan_and_exits_when_the_client_closes(report: Report) -> None:
+def test_server_closes_its_lifespan_and_exits_when_the_client_closes(report: Report) -> None:
     assert report.saw("closed")
     is_probed = not report.is_legacy and report.over == "stdio"
     assert report.journal.lines == ([*LIFE_OF_PROBED, *LIFE] if is_probed else LIFE)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_client_pinned_to_one_revision_is_served_in_that_revision(clients: Clients, revision: str) -> None:
+def test_server_serves_a_client_that_supports_only_one_revision_in_that_revision(
+    clients: Clients, revision: str
+) -> None:
     answer, _ = clients.short[revision].result()
     assert answer == [revision, "hi"]
 
 
-def test_client_closing_during_a_call_ends_the_handler_by_its_signal(clients: Clients) -> None:
+def test_client_that_closes_during_a_call_ends_the_handler_by_a_process_signal(clients: Clients) -> None:
     """After the end of input a server finishes what it accepted. This client waits 2 s for that, then signals."""
     told, journal = clients.short["hanging"].result()
     assert told == ["CONNECTION_CLOSED", "Connection closed"]
     assert journal.lines == [*LIFE_OF_PROBED, *LIFE]
 
 
-def test_listen_stream_open_at_shutdown_ends_before_the_connection(clients: Clients) -> None:
+def test_open_listen_stream_ends_before_the_connection_at_shutdown(clients: Clients) -> None:
     """With a cancel, which is a must, and with a result, which should come. The client goes by the first of them,
     for which it has no other word than for a lost connection."""
     told, _ = clients.short["listening"].result()
@@ -166,12 +168,12 @@ def test_structured_output_passes_the_schema_validation_of_the_client(report: Re
     assert report.saw("add")["structuredContent"] == {"result": 5}
 
 
-def test_text_image_audio_and_resource_content_arrive(report: Report) -> None:
+def test_tool_result_arrives_with_text_image_audio_and_resource_content(report: Report) -> None:
     kinds = [content["type"] for content in report.saw("exhibits")["content"]]
     assert kinds == ["text", "image", "audio", "resource_link", "resource"]
 
 
-def test_tool_failure_is_an_error_result_with_its_text(report: Report) -> None:
+def test_tool_failure_arrives_as_an_error_result_with_its_text(report: Report) -> None:
     assert report.saw("fail")["isError"]
     assert report.text("fail") == "no luck today"
 
@@ -181,11 +183,11 @@ def test_unexpected_exception_in_a_tool_is_reported_without_details(report: Repo
     assert report.text("crash") == "internal error in tool crash"
 
 
-def test_unknown_tool_is_a_protocol_error(report: Report) -> None:
+def test_call_of_an_unknown_tool_gets_a_protocol_error(report: Report) -> None:
     assert error(report, "unknown tool") == ("Unknown tool: nowhere", -32602)
 
 
-def test_invalid_tool_arguments_are_an_error_result_naming_the_argument(report: Report) -> None:
+def test_call_with_invalid_arguments_gets_an_error_result_that_names_the_argument(report: Report) -> None:
     assert report.saw("bad arguments")["isError"]
     assert "$.a" in report.text("bad arguments")
 
@@ -218,7 +220,7 @@ def test_text_binary_and_template_resources_are_read(report: Report) -> None:
     assert contents["text"] == "Engines, by Ada"
 
 
-def test_unknown_resource_is_an_error_with_its_uri(report: Report) -> None:
+def test_reading_an_unknown_resource_gets_an_error_with_its_uri(report: Report) -> None:
     """Legacy revisions have -32002 for it, which 2.x shows as the code of the modern one."""
     assert error(report, "unknown resource") == ("Resource not found", -32002 if report.name == "1" else -32602)
     assert report.error("unknown resource")[3] == {"uri": "note://nowhere"}
@@ -228,11 +230,11 @@ def test_prompt_messages_have_the_arguments_filled_in(report: Report) -> None:
     assert report.saw("prompt") == [["user", "Greet Bo in a dry tone."]]
 
 
-def test_unknown_prompt_is_a_protocol_error(report: Report) -> None:
+def test_request_for_an_unknown_prompt_gets_a_protocol_error(report: Report) -> None:
     assert error(report, "unknown prompt") == ("Unknown prompt: nowhere", -32602)
 
 
-def test_prompt_and_template_arguments_are_completed(report: Report) -> None:
+def test_completion_requests_for_prompt_and_template_arguments_return_values(report: Report) -> None:
     assert report.saw("prompt completion") == ["Ada", "Adele"]
     assert report.saw("template completion") == ["Eng of Ada"]  # with an argument that was settled before
 
@@ -267,7 +269,7 @@ def test_set_log_level_applies_to_the_legacy_connection(report: Report) -> None:
 
 
 @only_legacy
-def test_subscribed_resource_and_changed_tool_list_are_notified(report: Report) -> None:
+def test_client_is_notified_of_a_subscribed_resource_and_a_changed_tool_list(report: Report) -> None:
     """At a changed list the client asks for the new one. 1.x asks for its first page only."""
     updated, tools = report.saw("change")
     assert updated == "note://motto"
@@ -280,7 +282,7 @@ def test_unsubscribed_resource_sends_no_more_update_notifications(report: Report
 
 
 @only_modern
-def test_listen_stream_is_acknowledged_and_sends_the_requested_changes(report: Report) -> None:
+def test_server_acknowledges_a_listen_stream_and_sends_the_requested_changes(report: Report) -> None:
     listened = report.saw("listen")
     assert listened["honoured"] == {"toolsListChanged": True, "resourceSubscriptions": ["note://motto"]}
     updated, tools = listened["came"]
@@ -303,7 +305,7 @@ def test_ping_from_the_client_gets_a_response(report: Report) -> None:
 
 
 @pytest.mark.parametrize("tool", ["hang", "family", "in_thread"])
-def test_abort_signal_cancels_the_handler_with_the_abort_reason(report: Report, tool: str) -> None:
+def test_abort_signal_of_the_client_cancels_the_handler_with_the_abort_reason(report: Report, tool: str) -> None:
     """An async handler, a child task of one that has returned already, and a plain function in a thread. The
     client has no error of its own for an abort: it takes that of a timeout."""
     (code, message), ending = report.saw(tool)
@@ -330,7 +332,7 @@ def test_no_response_arrives_after_its_call_was_cancelled(report: Report) -> Non
     assert report.saw("late") == []
 
 
-def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 
@@ -365,6 +367,6 @@ def test_server_gets_the_roots_of_the_client(report: Report) -> None:
 
 
 @only_legacy
-def test_aborted_call_cancels_its_sampling_request_in_the_client_with_the_reason(report: Report) -> None:
+def test_call_aborted_by_the_client_cancels_its_sampling_request_with_the_reason(report: Report) -> None:
     """The client's own sampling handler was told, and why, before this step returned."""
     assert report.saw("leave asking") == ["enough", "peer: enough"]

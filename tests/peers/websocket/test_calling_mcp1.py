@@ -44,7 +44,7 @@ def server(peer_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 # Opening
 
 
-def test_client_knows_revision_identity_and_capabilities_of_the_server_once_open(peer: Conversation) -> None:
+def test_opened_client_knows_revision_name_and_capabilities_of_the_server(peer: Conversation) -> None:
     client = peer.client
     assert client.revision.name == "2025-11-25"
     assert client.server_info is not None
@@ -53,14 +53,14 @@ def test_client_knows_revision_identity_and_capabilities_of_the_server_once_open
     assert client.server_capabilities.tools is not None
 
 
-async def test_client_without_a_pinned_revision_detects_a_legacy_server(server: Listening) -> None:
+async def test_client_without_a_revision_option_detects_a_legacy_server(server: Listening) -> None:
     with trio.fail_after(PATIENCE):
         async with open_websocket(server.url) as client:
             assert client.revision.name == "2025-11-25"
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_client_speaks_older_protocol_revisions(server: Listening) -> None:
+async def test_client_supports_older_protocol_revisions(server: Listening) -> None:
     with trio.fail_after(PATIENCE):
         for revision in ("2024-11-05", "2025-03-26", "2025-06-18"):
             async with open_websocket(server.url, era="legacy", revision=revision) as client:
@@ -86,12 +86,12 @@ def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
-def test_structured_output_of_objects_and_numbers_arrives(peer: Conversation) -> None:
+def test_structured_output_of_objects_and_numbers_arrives_as_objects(peer: Conversation) -> None:
     assert peer.call("weather", city="Oslo").structured_content == {"city": "Oslo", "celsius": 21.5}
     assert peer.call("add", a=2, b=3).structured_content == {"result": 5}
 
 
-def test_tool_failure_is_a_result_with_is_error_and_its_text(peer: Conversation) -> None:
+def test_tool_failure_returns_a_result_with_is_error_and_its_text(peer: Conversation) -> None:
     result = peer.call("fail")
     assert result.is_error
     assert "no luck today" in result.text
@@ -153,7 +153,7 @@ def test_change_notifications_arrive_in_order(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
-def test_cancel_or_deadline_around_a_call_cancels_the_server_handler(
+def test_cancelled_or_expired_call_cancels_the_server_handler(
     peer: Conversation, leave: Callable[[trio.CancelScope], None]
 ) -> None:
     assert hang_until(peer, leave)
@@ -190,7 +190,7 @@ def test_cancelled_call_leaves_concurrent_calls_running(peer: Conversation) -> N
 # What the server asks
 
 
-def test_sampling_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
+def test_client_handler_answers_a_sampling_request(peer: Conversation) -> None:
     assert peer.text("ask_model", question="What is it?") == "deep-thought: forty-two"
     params = peer.samplings[-1]
     assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
@@ -202,7 +202,7 @@ def test_refused_sampling_request_fails_in_the_server_handler(peer: Conversation
     assert "the user said no" in result.text
 
 
-def test_elicitation_request_is_answered_by_the_client_handler(peer: Conversation) -> None:
+def test_client_handler_answers_an_elicitation_request(peer: Conversation) -> None:
     assert peer.text("ask_user", message="Which colour?") == "accept green"
     assert peer.elicitations[-1].message == "Which colour?"
 
@@ -214,7 +214,7 @@ def test_roots_request_is_answered_with_the_client_roots(peer: Conversation) -> 
 # The end
 
 
-async def test_exited_client_block_closes_the_websocket_with_1000_and_cancels_both_sides(
+async def test_client_that_closes_ends_the_websocket_with_1000_and_cancels_both_sides(
     server: Listening,
 ) -> None:
     hanging, asked, asked_no_more = trio.Event(), trio.Event(), trio.Event()

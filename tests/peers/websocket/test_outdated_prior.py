@@ -17,7 +17,7 @@ SAVED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
 
 
 @pytest.mark.parametrize("transport", ["http", "websocket"])
-async def test_first_call_works_if_a_server_saved_as_modern_is_now_legacy(
+async def test_first_call_succeeds_if_a_server_saved_as_modern_is_now_legacy(
     transport: str, peer_python: Path, tmp_path: Path
 ) -> None:
     scheme, opening = ("http", open_http) if transport == "http" else ("ws", open_websocket)

@@ -48,7 +48,7 @@ def report(peer_python: Path, server: Listening) -> Report:
 # Opening
 
 
-def test_client_gets_revision_identity_and_capabilities_of_our_server(report: Report) -> None:
+def test_client_reads_revision_name_and_capabilities_of_our_server(report: Report) -> None:
     opening = report.saw("opening")
     assert opening["protocolVersion"] == "2025-11-25"
     assert opening["serverInfo"] == {"name": "ours", "title": "Our server", "version": "1.2.3"}
@@ -76,12 +76,12 @@ def test_structured_output_passes_the_schema_validation_of_the_client(report: Re
     assert report.saw("add")["structuredContent"] == {"result": 5}
 
 
-def test_text_image_audio_and_resource_content_arrive(report: Report) -> None:
+def test_tool_result_arrives_with_text_image_audio_and_resource_content(report: Report) -> None:
     kinds = [content["type"] for content in report.saw("exhibits")["content"]]
     assert kinds == ["text", "image", "audio", "resource_link", "resource"]
 
 
-def test_tool_failure_is_an_error_result_with_its_text(report: Report) -> None:
+def test_tool_failure_arrives_as_an_error_result_with_its_text(report: Report) -> None:
     assert report.saw("fail")["isError"]
     assert report.text("fail") == "no luck today"
 
@@ -91,11 +91,11 @@ def test_unexpected_exception_in_a_tool_is_reported_without_details(report: Repo
     assert report.text("crash") == "internal error in tool crash"
 
 
-def test_unknown_tool_is_a_protocol_error(report: Report) -> None:
+def test_call_of_an_unknown_tool_gets_a_protocol_error(report: Report) -> None:
     assert report.error("unknown tool")[2] == "Unknown tool: nowhere"
 
 
-def test_invalid_tool_arguments_are_an_error_result_naming_the_argument(report: Report) -> None:
+def test_call_with_invalid_arguments_gets_an_error_result_that_names_the_argument(report: Report) -> None:
     assert report.saw("bad arguments")["isError"]
     assert "$.a" in report.text("bad arguments")
 
@@ -104,7 +104,7 @@ def test_fifty_concurrent_calls_each_get_their_own_result(report: Report) -> Non
     assert report.saw("many") == [str(number) for number in range(50)]
 
 
-def test_resource_and_prompt_are_read_and_an_unknown_resource_is_an_error(report: Report) -> None:
+def test_client_can_read_a_resource_and_a_prompt_and_gets_an_error_for_an_unknown_resource(report: Report) -> None:
     assert report.saw("resource") == [
         {"uri": "note://motto", "mimeType": "text/plain", "text": "never late, never lost"}
     ]
@@ -130,7 +130,7 @@ def test_log_messages_are_sent_from_the_default_and_then_the_requested_level(rep
     assert report.saw("logs above level") == [shouted]
 
 
-def test_subscribed_resource_and_changed_tool_list_are_notified(report: Report) -> None:
+def test_client_is_notified_of_a_subscribed_resource_and_a_changed_tool_list(report: Report) -> None:
     assert report.saw("change") == ["notifications/resources/updated", "notifications/tools/list_changed", "grown"]
 
 
@@ -161,7 +161,7 @@ def test_no_response_arrives_after_its_call_was_cancelled(report: Report) -> Non
     assert report.saw("late") == []
 
 
-def test_connection_still_serves_calls_after_all_other_tests(report: Report) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 
@@ -196,7 +196,7 @@ def test_cancelled_call_ends_its_handler_and_a_late_sampling_answer_is_ignored(r
 # The end
 
 
-async def test_websocket_closed_by_the_client_ends_its_running_calls_as_disconnected(
+async def test_handlers_see_cause_disconnect_if_the_client_closes_the_websocket_during_calls(
     report: Report, server: Listening
 ) -> None:
     assert report.saw("closed") == [1000, ""]
