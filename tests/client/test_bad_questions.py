@@ -78,11 +78,11 @@ async def test_input_request_of_an_undeclared_kind_raises_protocol_violation(
     await _refused({"requestState": "s", "inputRequests": {"a": other, "b": question}}, "cannot give", **lacking)
 
 
-async def test_input_requests_beyond_max_input_requests_end_the_call(autojump_clock: object) -> None:
+async def test_call_raises_if_a_result_contains_more_than_max_input_requests(autojump_clock: object) -> None:
     await _refused({"inputRequests": {str(n): FORM for n in range(4)}}, "4 input requests", max_input_requests=3)
 
 
-async def test_input_requests_up_to_max_input_requests_are_answered(autojump_clock: object) -> None:
+async def test_client_answers_up_to_max_input_requests_in_one_result(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), **{f"q{n}": FORM for n in range(3)})
         await peer.text(await peer.call())
@@ -92,7 +92,9 @@ async def test_input_requests_up_to_max_input_requests_are_answered(autojump_clo
 
 
 @pytest.mark.parametrize("questions", [{"q": FORM}, {}], ids=["questions", "state-only"])
-async def test_input_required_results_beyond_max_rounds_end_the_call(autojump_clock: object, questions: Any) -> None:
+async def test_call_raises_after_more_input_required_results_than_max_rounds(
+    autojump_clock: object, questions: Any
+) -> None:
     async def script(peer: RoundsPeer) -> None:
         for _ in range(3):
             await peer.ask(await peer.call(), **questions)
@@ -117,7 +119,7 @@ async def test_input_required_results_beyond_max_rounds_end_the_call(autojump_cl
         ("server/discover", lambda client: client.ping()),
     ],
 )
-async def test_input_required_result_of_an_unsuitable_method_raises_protocol_violation(
+async def test_input_required_result_of_a_method_that_cannot_request_input_raises_protocol_violation(
     autojump_clock: object, method: str, ask: Any
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -143,6 +145,6 @@ async def test_unknown_result_type_after_an_input_request_raises_protocol_violat
 
 
 @pytest.mark.parametrize("option", ["max_rounds", "max_input_requests", "max_pages"])
-def test_input_request_limits_of_a_client_must_be_positive(option: str) -> None:
+def test_client_raises_for_input_request_limits_that_are_not_positive(option: str) -> None:
     with pytest.raises(ValueError, match=option):
         ClientSettings(**{option: 0})  # type: ignore[arg-type]

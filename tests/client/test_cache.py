@@ -67,7 +67,7 @@ def test_response_that_is_not_an_object_is_not_cached() -> None:
     assert len(partition._cache) == 0
 
 
-def test_changing_a_returned_response_does_not_change_the_cache() -> None:
+def test_response_changed_by_its_caller_stays_unchanged_in_the_cache() -> None:
     partition, answer = ResponseCache().partition(), told("a")
     keep(partition, TOOLS, answer)
     answer["tools"][0]["name"] = "poison"
@@ -93,7 +93,7 @@ def test_public_cached_response_is_returned_to_all_clients_of_its_server() -> No
     assert shown(cache.partition("t", "ann")) is shown(cache.partition()) is None
 
 
-def test_cache_partitions_without_a_server_name_share_no_responses() -> None:
+def test_clients_without_a_server_name_share_no_cached_responses() -> None:
     cache = ResponseCache()
     keep(cache.partition("s"), TOOLS, told("a"))
     keep(cache.partition(), TOOLS, told("b", scope="public"))
@@ -101,7 +101,7 @@ def test_cache_partitions_without_a_server_name_share_no_responses() -> None:
     assert [shown(cache.partition("s")), shown(cache.partition()), shown(cache.partition(None, "ann"))] == [None] * 3
 
 
-def test_principal_named_public_does_not_share_its_cached_responses_with_other_principals() -> None:
+def test_principal_with_the_name_public_does_not_share_its_cached_responses_with_others() -> None:
     cache = ResponseCache()
     keep(cache.partition("s", "public"), TOOLS, told("a"))
     assert shown(cache.partition("s", "bob")) is None
@@ -116,7 +116,7 @@ def test_later_uncacheable_response_removes_the_cached_response() -> None:
     assert len(partition._cache) == 0
 
 
-def test_response_to_an_earlier_request_does_not_replace_a_later_one_in_the_cache() -> None:
+def test_response_to_an_earlier_request_does_not_replace_a_later_cached_response() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with cache._fetching(partition, TOOLS) as earlier:
@@ -125,7 +125,7 @@ def test_response_to_an_earlier_request_does_not_replace_a_later_one_in_the_cach
     assert shown(partition) == "later"
 
 
-def test_response_to_a_later_request_replaces_an_earlier_one_in_the_cache() -> None:
+def test_response_to_a_later_request_replaces_an_earlier_cached_response() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with cache._fetching(partition, TOOLS) as earlier, cache._fetching(partition, TOOLS) as later:
@@ -155,7 +155,7 @@ def test_list_change_invalidates_only_cached_pages_of_that_list(kind: Any, metho
     assert {question.method for question in questions if shown(partition, question) is None} == methods
 
 
-def test_resource_update_invalidates_the_resource_and_its_parents_in_the_cache() -> None:
+def test_resource_update_invalidates_the_cached_resource_and_its_parent_resources() -> None:
     partition = ResponseCache().partition()
     uris = ("x://dir", "x://dir/a", "x://dir/a/deep", "x://dir/b", "x://other")
     for uri in uris:
@@ -164,7 +164,7 @@ def test_resource_update_invalidates_the_resource_and_its_parents_in_the_cache()
     assert [uri for uri in uris if shown(partition, read(uri)) is None] == ["x://dir", "x://dir/a"]
 
 
-def test_list_change_invalidates_all_cache_partitions_of_the_same_server_only() -> None:
+def test_list_change_invalidates_cached_lists_of_all_principals_of_that_server_only() -> None:
     cache = ResponseCache()
     everybody = [cache.partition("s", "ann"), cache.partition("s", "bob"), cache.partition("t", "ann")]
     for partition in everybody:
@@ -205,7 +205,7 @@ def test_error_response_invalidates_the_cached_response_and_is_not_cached() -> N
 
 
 @pytest.mark.parametrize(("code", "first"), [(-32602, None), (-31000, "a")])
-def test_rejected_cursor_invalidates_all_cached_pages_of_its_list(code: int, first: str | None) -> None:
+def test_cursor_rejected_by_the_server_invalidates_all_cached_pages_of_the_list(code: int, first: str | None) -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a"))
     keep(partition, RequestKey("prompts/list", b"{}"), told("p"))
@@ -226,7 +226,7 @@ def test_least_recently_used_cache_entry_is_evicted_first() -> None:
     assert [shown(partition, read(uri)) for uri in "abc"] == ["a", None, "c"]
 
 
-def test_cache_is_limited_in_bytes_and_an_oversized_response_evicts_nothing() -> None:
+def test_cache_has_a_byte_limit_and_an_oversized_response_evicts_no_entries() -> None:
     partition = ResponseCache(max_bytes=300).partition()
     for uri in "abcdef":
         keep(partition, read(uri), told(uri))
@@ -243,7 +243,7 @@ def test_invalid_cache_limits_are_refused(bounds: dict[str, Any]) -> None:
         ResponseCache(**bounds)
 
 
-def test_cached_response_too_deep_for_the_remaining_stack_is_requested_again() -> None:
+def test_cached_response_nested_too_deeply_for_the_remaining_stack_is_requested_again() -> None:
     partition, deep = ResponseCache().partition(), list[Any]()
     for _ in range(250):
         deep = [deep]

@@ -54,7 +54,7 @@ async def tools(client: Client, **options: Any) -> list[Tool]:
     return [tool async for tool in client.list_tools(**options)]
 
 
-async def test_fresh_cached_response_is_reused_and_a_stale_one_is_not(autojump_clock: MockClock) -> None:
+async def test_client_reuses_a_fresh_cached_response_but_not_a_stale_one(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         assert [await read(client), await read(client), await read(client, "b")] == ["a 1", "a 1", "b 2"]
@@ -62,7 +62,7 @@ async def test_fresh_cached_response_is_reused_and_a_stale_one_is_not(autojump_c
         assert await read(client) == "a 3"
 
 
-async def test_cache_ttl_starts_at_the_arrival_of_the_response(autojump_clock: MockClock) -> None:
+async def test_cache_ttl_starts_when_the_response_arrives(autojump_clock: MockClock) -> None:
     counting = Counting()
     counting.may_answer = trio.Event()
     async with open_memory(counting.server, era="modern") as client, trio.open_nursery() as nursery:
@@ -112,7 +112,7 @@ async def test_cache_hints_in_a_legacy_result_are_ignored(autojump_clock: MockCl
         assert [(await tools(client))[0].name for _ in range(2)] == ["a", "b"]
 
 
-async def test_refresh_option_sends_a_request_and_caches_its_response(autojump_clock: MockClock) -> None:
+async def test_call_with_refresh_option_sends_a_request_and_caches_the_response(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         assert [await read(client), await read(client, refresh=True), await read(client)] == ["a 1", "a 2", "a 2"]
@@ -127,7 +127,9 @@ async def test_list_is_fetched_again_after_its_change_notification(autojump_cloc
         assert await tools(client, refresh=True) == []
 
 
-async def test_changed_list_is_fetched_again_after_its_notification_on_a_stream(autojump_clock: MockClock) -> None:
+async def test_list_is_fetched_again_after_its_change_notification_on_a_listen_stream(
+    autojump_clock: MockClock,
+) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern", on_list_changed=lambda _: None) as client:
         assert [await read(client), len(await tools(client))] == ["a 1", 1]
@@ -137,7 +139,7 @@ async def test_changed_list_is_fetched_again_after_its_notification_on_a_stream(
         assert [await read(client), len(await tools(client))] == ["a 1", 0]
 
 
-async def test_changing_a_cached_result_does_not_affect_other_callers(autojump_clock: MockClock) -> None:
+async def test_cached_result_changed_by_one_caller_stays_unchanged_for_other_callers(autojump_clock: MockClock) -> None:
     async with open_memory(Counting().server, era="modern") as client:
         for _ in range(3):
             (tool,) = await tools(client)
@@ -148,7 +150,9 @@ async def test_changing_a_cached_result_does_not_affect_other_callers(autojump_c
             plain["tools"].clear()
 
 
-async def test_cache_key_includes_capabilities_and_metadata(autojump_clock: MockClock) -> None:
+async def test_requests_with_different_capabilities_or_metadata_share_no_cached_response(
+    autojump_clock: MockClock,
+) -> None:
     counting, cache = Counting(), ResponseCache()
     partition = cache.partition("memory", "ann")
     async with open_memory(counting.server, era="modern", cache=partition) as client:
@@ -162,7 +166,7 @@ async def test_cache_key_includes_capabilities_and_metadata(autojump_clock: Mock
         assert await read(client) == "a 3"
 
 
-async def test_all_clients_share_public_cached_results_and_clients_of_a_principal_share_private_results(
+async def test_clients_share_public_cached_results_and_private_results_only_within_a_principal(
     autojump_clock: MockClock,
 ) -> None:
     cache = ResponseCache()
@@ -198,7 +202,7 @@ async def test_lost_connection_raises_although_the_result_is_cached(autojump_clo
         await read(client)
 
 
-async def test_result_that_needed_input_is_not_cached(autojump_clock: MockClock) -> None:
+async def test_result_of_a_call_that_required_input_is_not_cached(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern", elicitation=elicit) as client:
         for _ in range(2):
@@ -263,7 +267,7 @@ def _page(*names: str, cursor: str | None = None) -> dict[str, Any]:
     return {"tools": [{"name": name, **TOOL} for name in names], "ttlMs": 5000, "cacheScope": "private", **more}
 
 
-async def test_rejected_cached_cursor_restarts_the_listing_without_duplicates(
+async def test_listing_restarts_without_duplicates_if_the_server_rejects_a_cached_cursor(
     autojump_clock: MockClock,
 ) -> None:
     async def script(server: ScriptedServer) -> None:

@@ -67,7 +67,7 @@ async def test_call_without_its_own_timeout_uses_call_timeout(autojump_clock: Mo
 
 
 @pytest.mark.parametrize("limit", [fail_after_work(60), fail_after_silence(60, maximum=60)], ids=["work", "silence"])
-async def test_explicit_timeout_around_a_call_can_exceed_call_timeout(
+async def test_timeout_block_around_a_call_can_exceed_call_timeout(
     limit: AbstractContextManager[Any], autojump_clock: MockClock
 ) -> None:
     async with open_memory(slow_server(), call_timeout=5) as client:
@@ -84,7 +84,7 @@ async def test_trio_timeout_applies_in_addition_to_call_timeout(autojump_clock: 
         assert trio.current_time() == pytest.approx(begun + 1)
 
 
-async def test_ended_timeout_block_does_not_replace_call_timeout_in_its_child_tasks(
+async def test_child_task_started_in_a_timeout_block_uses_call_timeout_after_the_block_ends(
     autojump_clock: MockClock,
 ) -> None:
     async with open_memory(slow_server(), call_timeout=5) as client, trio.open_nursery() as nursery:
@@ -116,14 +116,14 @@ async def test_fail_after_work_with_an_invalid_time_raises_value_error(
 # Standing still
 
 
-async def test_elicitation_time_does_not_count_towards_call_timeout(autojump_clock: MockClock) -> None:
+async def test_call_timeout_does_not_include_the_time_of_elicitations(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(600)) as client:
         assert (await client.call_tool("ask_then_work", {"seconds": 4})).text == "worked"
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("asks_user", [True, False])
-async def test_sampling_time_does_not_count_towards_call_timeout_if_it_asks_the_user(
+async def test_call_timeout_does_not_include_sampling_time_if_the_handler_asks_the_user(
     era: Any, asks_user: bool, autojump_clock: MockClock
 ) -> None:
     async def approve(_: CreateMessageParams) -> CreateMessageResult:
@@ -178,7 +178,7 @@ async def test_timeout_of_a_call_started_during_an_elicitation_begins_after_the_
         assert trio.current_time() == pytest.approx(begun + 15)
 
 
-async def test_call_timeout_continues_after_its_elicitation_ended_although_another_is_open(
+async def test_call_timeout_continues_after_its_own_elicitation_even_if_another_one_is_open(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -194,7 +194,7 @@ async def test_call_timeout_continues_after_its_elicitation_ended_although_anoth
         assert trio.current_time() == pytest.approx(begun + 20 + 5)
 
 
-async def test_two_concurrent_elicitations_pause_the_timeout_once(autojump_clock: MockClock) -> None:
+async def test_call_timeout_is_paused_once_during_two_concurrent_elicitations(autojump_clock: MockClock) -> None:
     async with (
         open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(10)) as client,
         trio.open_nursery() as nursery,
@@ -207,7 +207,7 @@ async def test_two_concurrent_elicitations_pause_the_timeout_once(autojump_clock
         assert trio.current_time() == pytest.approx(begun + 4 + 10 + 5)
 
 
-async def test_fail_after_silence_is_paused_during_elicitation_but_not_its_maximum(autojump_clock: MockClock) -> None:
+async def test_elicitation_pauses_fail_after_silence_but_not_the_maximum_of_its_time(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
@@ -215,7 +215,9 @@ async def test_fail_after_silence_is_paused_during_elicitation_but_not_its_maxim
         assert trio.current_time() == pytest.approx(begun + 100)
 
 
-async def test_timeout_around_several_calls_counts_the_time_between_the_calls(autojump_clock: MockClock) -> None:
+async def test_timeout_block_around_several_calls_includes_the_time_between_the_calls(
+    autojump_clock: MockClock,
+) -> None:
     async with open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), fail_after_work(10):
@@ -225,7 +227,7 @@ async def test_timeout_around_several_calls_counts_the_time_between_the_calls(au
         assert trio.current_time() == pytest.approx(begun + 600 + 1 + 8 + 600 + 1)
 
 
-async def test_overlapping_timeout_pauses_count_once(autojump_clock: MockClock) -> None:
+async def test_timeout_pauses_that_overlap_are_counted_once(autojump_clock: MockClock) -> None:
     timeouts = CallTimeouts(math.inf)
     await trio.sleep(5)
     with timeouts.pause_all():
@@ -245,12 +247,12 @@ async def ask_once(peer: RoundsPeer) -> None:
     await peer.text(await peer.call())
 
 
-async def test_elicitation_time_does_not_count_towards_a_modern_call(autojump_clock: MockClock) -> None:
+async def test_timeout_of_a_modern_call_does_not_include_the_time_of_elicitations(autojump_clock: MockClock) -> None:
     async with asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _):
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_call_timeout_covers_all_retries_of_an_input_required_call(autojump_clock: MockClock) -> None:
+async def test_call_timeout_includes_all_retries_of_an_input_required_call(autojump_clock: MockClock) -> None:
     async def script(peer: RoundsPeer) -> None:
         for _ in range(3):
             call = await peer.call()
@@ -277,7 +279,7 @@ async def test_modern_elicitation_pauses_only_the_timeout_of_its_own_call(autoju
         assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_timeout_of_a_call_with_two_elicitations_is_paused_until_both_are_answered(
+async def test_call_timeout_is_paused_until_both_of_two_elicitations_are_answered(
     autojump_clock: MockClock,
 ) -> None:
     thinking = [10.0, 100.0]

@@ -26,7 +26,7 @@ def callbacks(on_log: Any) -> Callbacks:
     return Callbacks(ClientSettings(on_log=on_log))
 
 
-def test_plain_log_callback_is_called_at_once() -> None:
+def test_sync_log_callback_is_called_immediately() -> None:
     told = list[LogParams]()
     for_logs = callbacks(told.append)
     assert [for_logs.wants(log(number)) for number in (1, 2)] == [False, False]
@@ -78,7 +78,7 @@ async def test_sync_log_callback_that_returns_an_awaitable_is_called_once_per_me
     assert (begun, done) == ([1, 2], [1, 2])
 
 
-async def test_awaitable_of_a_dropped_log_message_is_still_awaited() -> None:
+async def test_awaitable_returned_for_a_dropped_log_message_is_still_awaited() -> None:
     done = list[Any]()
 
     async def write(message: LogParams) -> None:
@@ -108,7 +108,7 @@ def test_exception_in_a_log_callback_is_logged_and_later_messages_are_handled(ca
     assert record.exc_info is not None
 
 
-def test_context_variables_set_by_a_sync_callback_do_not_leak() -> None:
+def test_context_variables_set_by_a_sync_callback_do_not_affect_other_callbacks() -> None:
     seen = list[str]()
 
     def on_log(message: LogParams) -> None:

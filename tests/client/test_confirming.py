@@ -52,7 +52,7 @@ async def test_confirm_cancels_waits_for_the_acknowledgement_within_its_timeout(
         (ProtocolViolation("unreadable"), "unknown"),
     ],
 )
-async def test_cancelled_call_that_failed_without_a_reply_is_not_reported_as_finished(
+async def test_confirm_cancels_does_not_report_finished_for_a_call_that_failed_without_a_reply(
     error: MCPError, state: str
 ) -> None:
     server = Server("slow", extensions=[CancelAcknowledged()])

@@ -55,7 +55,7 @@ def calls_of(peer: TaskPeer) -> list[bool]:
     return ["task" in call for call in peer.sent("tools/call")]
 
 
-async def test_task_support_of_tools_is_listed_once_and_again_after_changes(autojump_clock: object) -> None:
+async def test_client_lists_the_task_support_of_tools_once_and_again_after_changes(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
         await client.call_tool("any")
         await client.call_tool("any")
@@ -69,7 +69,9 @@ async def test_task_support_of_tools_is_listed_once_and_again_after_changes(auto
         assert (len(peer.sent("tools/list")), calls_of(peer)[3:]) == (2, [False])
 
 
-async def test_task_support_is_taken_from_a_tool_listing_of_the_application(autojump_clock: object) -> None:
+async def test_client_reads_task_support_from_a_tool_listing_that_the_application_requested(
+    autojump_clock: object,
+) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
         assert [tool.name async for tool in client.list_tools()] == ["any"]
         await client.call_tool("any")
@@ -77,7 +79,9 @@ async def test_task_support_is_taken_from_a_tool_listing_of_the_application(auto
 
 
 @pytest.mark.parametrize("support", ["optional", "forbidden", None, 7])
-async def test_tool_that_raises_method_not_found_is_not_called_twice(autojump_clock: object, support: Any) -> None:
+async def test_client_does_not_repeat_the_call_of_a_tool_that_returns_method_not_found(
+    autojump_clock: object, support: Any
+) -> None:
     class Raising(Listing):
         pass
 
@@ -92,7 +96,7 @@ async def test_tool_that_raises_method_not_found_is_not_called_twice(autojump_cl
 
 
 @pytest.mark.parametrize(("before", "after"), [("forbidden", "required"), ("required", "forbidden")])
-async def test_tool_whose_task_support_changed_is_called_as_listed_now(
+async def test_client_calls_a_tool_according_to_its_current_task_support(
     autojump_clock: object, before: str, after: str
 ) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
@@ -103,7 +107,7 @@ async def test_tool_whose_task_support_changed_is_called_as_listed_now(
         assert calls_of(peer) == [before == "required", after == "required"]
 
 
-async def test_tool_of_a_server_without_tool_listing_is_called_without_a_task(autojump_clock: object) -> None:
+async def test_client_calls_a_tool_without_a_task_if_the_server_cannot_list_tools(autojump_clock: object) -> None:
     class Unlisted(Listing):
         support = "optional"
 
@@ -156,7 +160,7 @@ async def test_client_requests_no_task_from_a_server_without_tasks(autojump_cloc
         assert not any("task" in call for call in peer.sent("tools/call"))
 
 
-async def test_requested_ttl_is_sent_in_milliseconds(autojump_clock: object) -> None:
+async def test_requested_task_ttl_is_sent_in_milliseconds(autojump_clock: object) -> None:
     async with with_core_tasks(core) as (client, peer):
         await client.start_task("any", ttl=1.5)
         await client.start_task("any")
@@ -208,14 +212,14 @@ async def test_server_can_elicit_while_the_client_waits_for_tasks_result(autojum
     assert [each.message for each in seen] == ["waiting"]
 
 
-async def test_cancelled_task_has_no_result(autojump_clock: object) -> None:
+async def test_client_requests_no_result_of_a_cancelled_task(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: core("cancelled", statusMessage="by the operator")) as (client, peer):
         with pytest.raises(TaskCancelled, match="by the operator"):
             await client.call_tool("any")
         assert not {"tasks/result", "tasks/cancel"} & set(methods_in(peer.wire))
 
 
-async def test_task_cancelled_while_its_result_is_fetched_raises(autojump_clock: object) -> None:
+async def test_waiting_for_a_task_raises_if_it_is_cancelled_while_its_result_is_fetched(autojump_clock: object) -> None:
     look = one_after_another(core("input_required"), core("cancelled"))
     async with with_core_tasks(look, outcome=-32602) as (client, peer):
         with pytest.raises(TaskCancelled):
@@ -254,7 +258,7 @@ async def test_empty_result_of_a_completed_task_is_returned(autojump_clock: obje
 
 
 @pytest.mark.parametrize("nonsense", [["done"], "done", True])
-async def test_invalid_task_result_is_a_protocol_violation(autojump_clock: object, nonsense: Any) -> None:
+async def test_invalid_result_of_a_task_raises_protocol_violation(autojump_clock: object, nonsense: Any) -> None:
     class Senseless(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             if message["method"] == "tasks/result":
@@ -267,14 +271,14 @@ async def test_invalid_task_result_is_a_protocol_violation(autojump_clock: objec
             await client.call_tool("any")
 
 
-async def test_tool_failure_in_a_task_is_a_result(autojump_clock: object) -> None:
+async def test_tool_failure_in_a_task_is_returned_as_a_result(autojump_clock: object) -> None:
     failed = {"content": [], "isError": True, "_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t"}}}
     async with with_core_tasks(lambda: core("failed"), outcome=failed) as (client, _):
         assert (await client.call_tool("any")).is_error
 
 
 @pytest.mark.parametrize("nonsense", [{}, [], core(status="new"), core(taskId="another"), core(ttl="x")])
-async def test_invalid_task_state_ends_the_call(autojump_clock: object, nonsense: Any) -> None:
+async def test_call_raises_if_the_server_sends_an_invalid_task_state(autojump_clock: object, nonsense: Any) -> None:
     async with with_core_tasks(lambda: nonsense) as (client, peer):
         with pytest.raises(ProtocolViolation):
             await client.call_tool("any")
@@ -293,7 +297,7 @@ async def test_tool_result_returned_instead_of_a_task_is_accepted(autojump_clock
 
 
 @pytest.mark.parametrize("made", [{}, {"content": [], "task": 5}, {"task": {"taskId": "t"}}, {"task": core(taskId=5)}])
-async def test_invalid_create_task_result_is_a_protocol_violation(autojump_clock: object, made: Any) -> None:
+async def test_invalid_create_task_result_raises_protocol_violation(autojump_clock: object, made: Any) -> None:
     async with with_core_tasks(core, made=made) as (client, peer):
         with pytest.raises(ProtocolViolation):
             await client.call_tool("any")
@@ -301,7 +305,7 @@ async def test_invalid_create_task_result_is_a_protocol_violation(autojump_clock
         assert len(peer.sent("tasks/cancel")) == (made == {"task": {"taskId": "t"}})
 
 
-async def test_cancelling_a_finished_task_is_not_an_error(autojump_clock: object) -> None:
+async def test_finished_task_can_be_cancelled_without_an_error(autojump_clock: object) -> None:
     class Over(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             await super().say(message, -32602 if message["method"] == "tasks/cancel" else said)

@@ -141,7 +141,7 @@ KINDS = ("elicitation", "sampling", "roots", "log", "progress")
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_current_call_in_handlers_is_the_only_running_call(open_: Any, era: str) -> None:
+async def test_client_handler_sees_the_only_running_call_as_current_call(open_: Any, era: str) -> None:
     seen = Seen()
     with trio.fail_after(PATIENCE):
         async with opened_by_ann(open_, era=era, **seen.options) as client, trio.open_nursery() as nursery:
@@ -154,7 +154,7 @@ async def test_current_call_in_handlers_is_the_only_running_call(open_: Any, era
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_current_call_in_handlers_is_never_the_call_of_another_user(open_: Any, era: str) -> None:
+async def test_client_handler_never_sees_the_call_of_another_user_as_current_call(open_: Any, era: str) -> None:
     """Where several calls are in progress, HTTP and modern servers tell; a legacy server in memory doesn't."""
     seen = Seen()
     with trio.fail_after(PATIENCE):
@@ -173,7 +173,7 @@ async def test_current_call_in_handlers_is_never_the_call_of_another_user(open_:
 
 
 @ERAS
-async def test_current_call_is_set_in_a_handler_thread(era: str) -> None:
+async def test_sync_client_handler_sees_current_call_in_its_thread(era: str) -> None:
     seen = Seen()
     options = {**seen.options, "elicitation": seen.elicit_in_thread}
     async with opened_by_ann(in_memory, era=era, **options) as client, trio.open_nursery() as nursery:
@@ -193,7 +193,7 @@ async def test_current_call_is_set_in_an_async_log_callback(autojump_clock: obje
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_handlers_passed_to_a_call_are_used_for_that_call(open_: Any, era: str) -> None:
+async def test_handlers_passed_to_a_call_are_used_only_for_that_call(open_: Any, era: str) -> None:
     ours, theirs = Seen(), Seen()
     with trio.fail_after(PATIENCE):
         async with opened_by_ann(open_, era=era, **theirs.options) as client:
@@ -205,7 +205,7 @@ async def test_handlers_passed_to_a_call_are_used_for_that_call(open_: Any, era:
     assert {kind: theirs.values(kind) for kind in theirs.all} == {key: ["cleo"] for key in KINDS[:4]}
 
 
-async def test_log_callback_can_be_passed_to_a_call_only(autojump_clock: object) -> None:
+async def test_log_callback_passed_to_a_call_gets_only_the_logs_of_that_call(autojump_clock: object) -> None:
     seen = Seen()
     options = {**seen.options, "on_log": None}
     async with in_memory(era="legacy", **options) as client:
@@ -214,7 +214,7 @@ async def test_log_callback_can_be_passed_to_a_call_only(autojump_clock: object)
     assert seen.values("log") == ["bob"]
 
 
-async def test_roots_can_be_passed_to_a_call_as_a_list(autojump_clock: object) -> None:
+async def test_call_accepts_roots_as_a_list(autojump_clock: object) -> None:
     server, found = Server("s"), list[str]()
 
     @server.tool
@@ -245,7 +245,7 @@ async def test_current_call_is_none_outside_handlers(autojump_clock: object) -> 
         assert current_call() is None
 
 
-async def test_current_call_can_be_a_prompt_or_resource_request(autojump_clock: object) -> None:
+async def test_client_handler_sees_a_prompt_or_resource_request_as_current_call(autojump_clock: object) -> None:
     server, seen = Server("s"), list[CurrentCall | None]()
 
     @server.prompt
@@ -270,7 +270,7 @@ async def test_current_call_can_be_a_prompt_or_resource_request(autojump_clock: 
     ]
 
 
-async def test_current_call_of_a_nested_call_is_separate(autojump_clock: object) -> None:
+async def test_handler_of_a_nested_call_sees_the_nested_call_as_current_call(autojump_clock: object) -> None:
     inner, seen, back = in_memory, Seen(), Seen()
 
     async with inner(era="legacy", **seen.options) as second:
@@ -324,7 +324,7 @@ async def test_current_call_is_none_for_a_server_request_without_a_running_call(
     assert seen.all == {"elicitation": [NOBODY], "log": [NOBODY]}
 
 
-async def test_elicitation_of_a_cancelled_call_is_not_attributed_to_another_call(autojump_clock: object) -> None:
+async def test_elicitation_of_a_cancelled_call_is_handled_without_a_current_call(autojump_clock: object) -> None:
     """The server may not have read the cancel yet."""
     left = trio.Event()
 
@@ -354,7 +354,7 @@ async def test_elicitation_of_a_cancelled_call_is_not_attributed_to_another_call
     assert seen.values("log") == ["bob", None]
 
 
-async def test_log_message_is_attributed_to_the_only_running_call_at_its_arrival(autojump_clock: object) -> None:
+async def test_log_message_belongs_to_the_only_call_that_runs_when_it_arrives(autojump_clock: object) -> None:
     related = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "unknown"}}}
 
     async def script(peer: RawPeer) -> None:
@@ -382,7 +382,7 @@ async def test_log_message_is_attributed_to_the_only_running_call_at_its_arrival
     assert seen.values("log") == ["bob", "bob", None, "bob", None, "bob", None]
 
 
-async def test_relay_set_during_a_call_receives_the_next_log_message(autojump_clock: object) -> None:
+async def test_log_relay_that_is_set_during_a_call_receives_the_next_log_message(autojump_clock: object) -> None:
     class Noted(Relay):
         def on_notification(self, event: NotificationReceived) -> None:
             relayed.append(event.params["data"])
@@ -443,7 +443,7 @@ async def test_task_started_by_a_log_callback_keeps_its_current_call(autojump_cl
     assert sorted(seen.values("log")) == ["bob", "bob", "cleo", "cleo"]
 
 
-async def test_call_left_without_a_cancel_still_counts_as_running_at_the_server(autojump_clock: object) -> None:
+async def test_call_abandoned_without_a_cancel_still_counts_as_running_at_the_server(autojump_clock: object) -> None:
     left = trio.Event()
 
     async def script(peer: RawPeer) -> None:
@@ -466,7 +466,7 @@ async def test_call_left_without_a_cancel_still_counts_as_running_at_the_server(
     assert seen.values("elicitation") == [None]
 
 
-async def test_elicitation_is_never_attributed_to_a_ping(autojump_clock: object) -> None:
+async def test_elicitation_handler_never_sees_a_ping_as_current_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call, ping = await peer.until("tools/call"), await peer.until("ping")
@@ -487,7 +487,7 @@ async def test_elicitation_is_never_attributed_to_a_ping(autojump_clock: object)
     assert seen.values("elicitation") == ["bob"]
 
 
-async def test_queued_elicitation_keeps_its_current_call(autojump_clock: object) -> None:
+async def test_queued_elicitation_keeps_the_current_call_it_arrived_with(autojump_clock: object) -> None:
     """What is in progress when its turn comes says nothing."""
 
     async def script(peer: RawPeer) -> None:
@@ -536,7 +536,7 @@ async def test_elicitation_from_an_unknown_task_has_no_current_call(autojump_clo
     assert seen.all["elicitation"] == [NOBODY]
 
 
-async def test_elicitation_from_a_task_refers_to_the_call_of_the_task(autojump_clock: object) -> None:
+async def test_elicitation_from_a_task_has_the_call_of_the_task_as_current_call(autojump_clock: object) -> None:
     """Revision 2025-11-25: the question names its task."""
     server = Server("tasks")
 
@@ -562,7 +562,7 @@ async def test_elicitation_from_a_task_refers_to_the_call_of_the_task(autojump_c
 
 
 @pytest.mark.parametrize("way", [*WAYS, "stdio"])
-async def test_current_call_is_set_over_every_transport(tmp_path: Path, way: str) -> None:
+async def test_client_handler_sees_current_call_over_every_transport(tmp_path: Path, way: str) -> None:
     seen = Seen()
     if way == "stdio":
         raw = RawServer(
@@ -626,7 +626,7 @@ async def test_current_call_is_none_in_change_callbacks(autojump_clock: object) 
 
 
 @ERAS
-async def test_group_handlers_have_current_member_and_current_call(autojump_clock: object, era: str) -> None:
+async def test_client_handler_in_a_group_sees_current_member_and_current_call(autojump_clock: object, era: str) -> None:
     found: list[Any] = []
 
     async def elicit(_: Any) -> ElicitResult:

@@ -110,7 +110,7 @@ OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         ({"type": ["string", "null"], "default": None}, {"nick": None}, {}),
     ],
 )
-async def test_invalid_default_and_null_are_omitted_from_the_form_answer(
+async def test_form_answer_omits_nulls_and_defaults_that_are_invalid(
     autojump_clock: object, field: Any, answer: Any, content: Any
 ) -> None:
     form = {"type": "object", "properties": {"name": {"type": "string"}, "nick": field}, "required": ["name"]}
@@ -131,7 +131,7 @@ async def test_invalid_default_and_null_are_omitted_from_the_form_answer(
         *[(odd, {}, ...) for odd in ({"anyOf": "null"}, {"anyOf": [None, "null"]}, {"type": {"null": 1}}, [], None)],
     ],
 )
-async def test_required_nullable_form_field_without_a_value_is_null(
+async def test_form_answer_contains_null_for_a_required_nullable_field_without_a_value(
     autojump_clock: object, nick: Any, answer: Any, given: Any
 ) -> None:
     fields = {"name": {"type": "string"}, "nick": nick}
@@ -140,10 +140,12 @@ async def test_required_nullable_form_field_without_a_value_is_null(
     assert await answer_of(form, {"name": "a", **answer}) == {"action": "accept", "content": expected}
 
 
-async def test_declined_form_needs_no_field_values(autojump_clock: object) -> None:
+async def test_declined_elicitation_form_needs_no_field_values(autojump_clock: object) -> None:
     assert await answer_of(SHIRT, ElicitResult("decline")) == {"action": "decline"}
 
 
 @pytest.mark.parametrize("form", NO_FORMS, ids=["of references", "in an unknown dialect", "for nobody"])
-async def test_form_answer_to_an_invalid_schema_is_not_validated(autojump_clock: object, form: Any) -> None:
+async def test_client_does_not_validate_a_form_answer_against_an_invalid_schema(
+    autojump_clock: object, form: Any
+) -> None:
     assert await answer_of(form, {"colour": 3}) == {"action": "accept", "content": {"colour": 3}}

@@ -30,7 +30,7 @@ async def followed(told: list[str], **options: Any) -> AsyncIterator[tuple[Clien
 
 
 @pytest.mark.parametrize("end", [{"result": {}}, {"error": {"code": -31000, "message": "Shutting down"}}, "cancelled"])
-async def test_interrupted_subscription_stream_is_reopened_and_reported_as_a_change(
+async def test_client_reopens_an_interrupted_subscription_stream_and_reports_a_change(
     end: Any, autojump_clock: MockClock
 ) -> None:
     told: list[str] = []
@@ -75,7 +75,9 @@ async def test_cached_resource_is_requested_again_after_its_subscription_was_reo
         await read()
 
 
-async def test_subscription_stream_that_ends_at_once_is_reopened_with_growing_delays(autojump_clock: MockClock) -> None:
+async def test_client_reopens_a_subscription_stream_that_ends_immediately_with_growing_delays(
+    autojump_clock: MockClock,
+) -> None:
     async with followed([]) as (_, server):
         ends = [trio.current_time()]
         for _ in range(12):
@@ -92,7 +94,7 @@ async def test_subscription_stream_that_ends_at_once_is_reopened_with_growing_de
         assert trio.current_time() - before <= 1, "it had lasted"
 
 
-async def test_reopening_a_subscription_stops_at_method_not_found_but_not_at_other_errors(
+async def test_client_stops_reopening_a_subscription_after_method_not_found_but_not_after_other_errors(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with followed([]) as (client, server):
@@ -106,7 +108,7 @@ async def test_reopening_a_subscription_stops_at_method_not_found_but_not_at_oth
     assert "no longer reports changes of note://a: the peer answered: no (-32601)" in caplog.text
 
 
-async def test_resource_not_acknowledged_on_reopening_is_logged_and_dropped(
+async def test_resource_that_is_not_acknowledged_when_its_subscription_reopens_is_logged_and_dropped(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
@@ -134,7 +136,7 @@ async def test_list_change_stream_is_reopened_after_an_interruption(autojump_clo
     assert told == ["prompts", "tools"]
 
 
-async def test_subscribing_again_during_an_interruption_opens_the_stream_at_once(
+async def test_subscribing_during_an_interruption_reopens_the_stream_immediately(
     autojump_clock: MockClock,
 ) -> None:
     async with followed([]) as (client, server), trio.open_nursery() as nursery:
@@ -148,7 +150,7 @@ async def test_subscribing_again_during_an_interruption_opens_the_stream_at_once
     assert [message["method"] for message in server.seen].count("subscriptions/listen") == 2, "the other was given up"
 
 
-async def test_callbacks_receive_only_changes_subscribed_to_on_their_stream() -> None:
+async def test_change_callbacks_receive_only_changes_that_their_stream_subscribed_to() -> None:
     """2026-07-28 subscriptions: what is on no stream, or was not asked for on it, is of no subscription."""
     told: list[str] = []
     async with followed(told, on_list_changed=told.append) as (_, server):

@@ -42,7 +42,7 @@ TEXT = {"content": [{"type": "text", "text": "done"}]}
         ({"roots": []}, {"roots": {}}),
     ],
 )
-async def test_each_request_declares_exactly_the_capabilities_with_handlers(
+async def test_each_request_declares_only_the_capabilities_that_have_handlers(
     autojump_clock: object, options: Any, declared: Any
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -120,7 +120,7 @@ async def test_concurrent_input_requests_are_answered_in_the_order_of_completion
     ],
     ids=["call_tool", "get_prompt", "read_resource"],
 )
-async def test_retry_with_input_responses_is_the_same_request_with_a_new_id(autojump_clock: object, call: Any) -> None:
+async def test_retry_with_input_responses_repeats_the_request_with_a_new_id(autojump_clock: object, call: Any) -> None:
     async def script(peer: RoundsPeer) -> None:
         first = await peer.read()
         await peer.ask(first, q=FORM)
@@ -135,7 +135,7 @@ async def test_retry_with_input_responses_is_the_same_request_with_a_new_id(auto
 
 
 @pytest.mark.parametrize("state", ["", "null", '{"a": 1}', " é𝄞\u2028 ", "x" * 100_000], ids=len)
-async def test_request_state_is_returned_unchanged(autojump_clock: object, state: str) -> None:
+async def test_client_returns_the_request_state_unchanged(autojump_clock: object, state: str) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), state, q=FORM)
         await peer.text(await peer.call())
@@ -163,7 +163,9 @@ async def test_each_retry_contains_only_the_state_and_answers_of_the_previous_re
     assert len({call["id"] for call in calls_in(peer)}) == 4
 
 
-async def test_request_state_without_input_requests_is_sent_back_at_once(autojump_clock: object) -> None:
+async def test_client_immediately_returns_a_request_state_that_comes_without_input_requests(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), "later")
         await peer.text(await peer.call())
@@ -175,7 +177,7 @@ async def test_request_state_without_input_requests_is_sent_back_at_once(autojum
     assert rounds_of(peer) == [{}, {"requestState": "later"}]
 
 
-async def test_empty_input_requests_are_answered_with_empty_input_responses(autojump_clock: object) -> None:
+async def test_client_answers_empty_input_requests_with_empty_input_responses(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.result(await peer.call(), {"resultType": "input_required", "inputRequests": {}})
         await peer.text(await peer.call())
@@ -185,7 +187,7 @@ async def test_empty_input_requests_are_answered_with_empty_input_responses(auto
     assert rounds_of(peer) == [{}, {"inputResponses": {}}]
 
 
-async def test_state_and_responses_in_the_first_request_are_not_repeated_in_the_retry(
+async def test_retry_does_not_repeat_request_state_and_input_responses_of_the_first_request(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -256,7 +258,7 @@ async def test_other_calls_continue_during_an_elicitation(autojump_clock: object
 # Progress
 
 
-async def test_each_retry_has_its_own_progress_token_and_the_same_callback(autojump_clock: object) -> None:
+async def test_each_retry_has_a_new_progress_token_and_the_same_callback(autojump_clock: object) -> None:
     seen: list[float] = []
 
     async def script(peer: RoundsPeer) -> None:

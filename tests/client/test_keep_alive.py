@@ -81,7 +81,7 @@ def pings_in(peer: RawPeer) -> int:
     return methods_in(peer.wire).count("ping")
 
 
-async def test_keep_alive_pings_at_the_interval(autojump_clock: MockClock) -> None:
+async def test_client_with_keep_alive_sends_pings_at_the_interval(autojump_clock: MockClock) -> None:
     async with pinged(answer) as (_, peer):
         await trio.sleep(9)
         assert pings_in(peer) == 0
@@ -89,14 +89,14 @@ async def test_keep_alive_pings_at_the_interval(autojump_clock: MockClock) -> No
     assert pings_in(peer) == 5
 
 
-async def test_no_pings_are_sent_without_keep_alive(autojump_clock: MockClock) -> None:
+async def test_client_without_keep_alive_sends_no_pings(autojump_clock: MockClock) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel):
         await trio.sleep(1000)
     assert pings_in(peer) == 0
 
 
 @pytest.mark.parametrize("reply", [refuse, fail, answer_nonsense])
-async def test_shd_04_server_without_ping_support_keeps_its_connection(
+async def test_shd_04_client_with_keep_alive_stays_connected_to_a_server_without_ping_support(
     reply: Answer, autojump_clock: MockClock
 ) -> None:
     async with pinged(reply) as (client, peer):
@@ -105,13 +105,15 @@ async def test_shd_04_server_without_ping_support_keeps_its_connection(
     assert pings_in(peer) == 5
 
 
-async def test_shd_04_no_ping_is_sent_during_a_request(autojump_clock: MockClock) -> None:
+async def test_shd_04_client_with_keep_alive_sends_no_ping_during_a_request(autojump_clock: MockClock) -> None:
     async with pinged(be_silent) as (client, peer):
         assert (await client.call_tool("any", {"after": 100})).text == "done"
         assert pings_in(peer) == 0
 
 
-async def test_shd_04_server_that_becomes_busy_after_a_ping_is_not_disconnected(autojump_clock: MockClock) -> None:
+async def test_shd_04_client_with_keep_alive_stays_connected_to_a_server_that_is_busy_after_a_ping(
+    autojump_clock: MockClock,
+) -> None:
     async with pinged(be_silent, keep_alive=KeepAlive(interval=10, timeout=3, misses=1)) as (client, peer):
         await trio.sleep(11)
         assert pings_in(peer) == 1
@@ -119,20 +121,20 @@ async def test_shd_04_server_that_becomes_busy_after_a_ping_is_not_disconnected(
 
 
 @pytest.mark.parametrize("first", [be_silent, answer_too_late])
-async def test_shd_04_one_missed_ping_does_not_affect_later_calls(first: Answer, autojump_clock: MockClock) -> None:
+async def test_shd_04_calls_succeed_after_the_server_missed_one_ping(first: Answer, autojump_clock: MockClock) -> None:
     async with pinged(first, answer) as (client, peer):
         await trio.sleep(60)
         assert (await client.call_tool("any")).text == "done"
     assert len(cancels_in(peer.wire)) == 1
 
 
-async def test_only_consecutive_missed_pings_close_the_connection(autojump_clock: MockClock) -> None:
+async def test_connection_closes_only_after_consecutive_missed_pings(autojump_clock: MockClock) -> None:
     async with pinged(be_silent, answer, be_silent, answer) as (client, _):
         await trio.sleep(100)
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_server_that_misses_two_pings_raises_connection_lost(autojump_clock: MockClock) -> None:
+async def test_client_raises_connection_lost_if_the_server_misses_two_pings(autojump_clock: MockClock) -> None:
     async with pinged(be_silent) as (client, _):
         with pytest.raises(ConnectionLost, match=r"did not answer 2 pings of 3 s each"):
             await client.until_lost()
@@ -157,7 +159,7 @@ async def test_call_timeout_does_not_shorten_the_ping_timeout(autojump_clock: Mo
     assert cancels_in(peer.wire) == []
 
 
-async def test_keep_alive_of_a_modern_server_sends_discover_requests(autojump_clock: MockClock) -> None:
+async def test_client_with_keep_alive_sends_discover_requests_to_a_modern_server(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         for _ in range(4):
             await peer.discovered()
@@ -167,7 +169,7 @@ async def test_keep_alive_of_a_modern_server_sends_discover_requests(autojump_cl
     assert methods_in(peer.wire) == ["server/discover"] * 4
 
 
-async def test_keep_alive_stops_when_the_connection_closes(autojump_clock: MockClock) -> None:
+async def test_keep_alive_task_ends_when_the_connection_closes(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.close()
@@ -178,14 +180,16 @@ async def test_keep_alive_stops_when_the_connection_closes(autojump_clock: MockC
         await trio.sleep(100)
 
 
-async def test_keep_alive_works_with_a_legacy_or_modern_trio_mcp_server(autojump_clock: MockClock) -> None:
+async def test_client_with_keep_alive_stays_connected_to_a_legacy_or_modern_trio_mcp_server(
+    autojump_clock: MockClock,
+) -> None:
     for era in ("legacy", "modern"):
         async with open_memory(Server("s"), era=era, keep_alive=EVERY_TEN) as client:  # type: ignore[arg-type]
             await trio.sleep(100)
             await client.ping()
 
 
-async def test_keep_alive_detects_a_stopped_process(tmp_path: Path) -> None:
+async def test_client_with_keep_alive_detects_a_stopped_server_process(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); note("pid", pid=os.getpid()); text(until("tools/call"))')
     keep_alive = KeepAlive(interval=0.05, timeout=0.1)
     with trio.fail_after(PATIENCE):

@@ -63,7 +63,9 @@ async def _asks_for_ever(peer: RoundsPeer) -> None:
 # Cancelled by the caller
 
 
-async def test_cancel_before_any_input_request_names_the_first_request(autojump_clock: object) -> None:
+async def test_call_cancelled_before_any_input_request_sends_a_cancel_for_the_first_request(
+    autojump_clock: object,
+) -> None:
     async with asking(RoundsPeer.call) as (client, peer):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -73,7 +75,7 @@ async def test_cancel_before_any_input_request_names_the_first_request(autojump_
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "enough")]
 
 
-async def test_cancel_during_input_handlers_cancels_the_handlers_and_names_the_last_request(
+async def test_call_cancelled_during_input_handlers_cancels_the_handlers_and_the_last_request(
     autojump_clock: object,
 ) -> None:
     user, model = Thinking(), Thinking()
@@ -92,7 +94,7 @@ async def test_cancel_during_input_handlers_cancels_the_handlers_and_names_the_l
 
 
 @pytest.mark.parametrize("limit", [trio.move_on_after, trio.fail_after, lambda s: fail_after_silence(s, maximum=60)])
-async def test_timeout_during_an_input_handler_sends_a_cancel_with_its_reason(
+async def test_call_that_times_out_during_an_input_handler_sends_a_cancel_with_the_reason(
     autojump_clock: object, limit: Any
 ) -> None:
     model = Thinking()
@@ -111,7 +113,9 @@ async def test_timeout_during_an_input_handler_sends_a_cancel_with_its_reason(
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller's deadline passed")]
 
 
-async def test_cancel_is_sent_at_once_despite_a_slow_handler_cleanup(autojump_clock: object) -> None:
+async def test_cancelled_call_sends_its_cancel_immediately_despite_a_slow_handler_cleanup(
+    autojump_clock: object,
+) -> None:
     told_at: list[float] = []
 
     async def script(peer: RoundsPeer) -> None:
@@ -127,7 +131,9 @@ async def test_cancel_is_sent_at_once_despite_a_slow_handler_cleanup(autojump_cl
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller's deadline passed")]
 
 
-async def test_cancel_during_a_second_input_handler_names_the_retry(autojump_clock: object) -> None:
+async def test_call_cancelled_during_a_second_input_handler_sends_a_cancel_for_the_retry(
+    autojump_clock: object,
+) -> None:
     model = Thinking()
 
     async def script(peer: RoundsPeer) -> None:
@@ -140,7 +146,7 @@ async def test_cancel_during_a_second_input_handler_names_the_retry(autojump_clo
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[1]["id"]]
 
 
-async def test_cancel_during_a_retry_names_only_the_retry(autojump_clock: object) -> None:
+async def test_call_cancelled_during_a_retry_sends_a_cancel_only_for_the_retry(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), q=FORM)
         await peer.call()
@@ -151,7 +157,7 @@ async def test_cancel_during_a_retry_names_only_the_retry(autojump_clock: object
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[1]["id"]]
 
 
-async def test_cancel_while_an_input_request_waits_for_a_slow_callback_names_its_request(
+async def test_call_cancelled_while_its_input_request_waits_for_a_slow_callback_sends_a_cancel(
     autojump_clock: object,
 ) -> None:
     async def slow(_: LogParams) -> None:
@@ -170,7 +176,7 @@ async def test_cancel_while_an_input_request_waits_for_a_slow_callback_names_its
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
 
 
-async def test_exception_in_a_progress_callback_before_an_input_request_sends_a_cancel(
+async def test_call_whose_progress_callback_raises_before_an_input_request_sends_a_cancel(
     autojump_clock: object,
 ) -> None:
     answered = trio.Event()
@@ -193,7 +199,7 @@ async def test_exception_in_a_progress_callback_before_an_input_request_sends_a_
 
 
 @pytest.mark.parametrize(("high_water", "longs"), [(10_000_000, 2), (1000, 3)], ids=["in-the-outbox", "before-it"])
-async def test_unsent_retry_is_withdrawn_and_the_previous_request_is_cancelled(
+async def test_call_cancelled_before_its_retry_is_sent_withdraws_the_retry_and_cancels_the_previous_request(
     autojump_clock: object, high_water: int, longs: int
 ) -> None:
     """The server does not read: one long message fills the channel, one the writer's hands, and a third one, if
@@ -242,7 +248,7 @@ async def test_call_cancelled_after_its_result_arrived_sends_no_cancel(
 # Handlers that refuse or fail
 
 
-async def test_coded_error_of_an_input_handler_ends_the_call_and_is_the_cancel_reason(
+async def test_coded_error_of_an_input_handler_fails_the_call_and_is_sent_as_cancel_reason(
     autojump_clock: object,
 ) -> None:
     user = Thinking()
@@ -287,7 +293,7 @@ async def test_declined_elicitation_is_sent_as_an_answer(autojump_clock: object,
     assert rounds_of(peer)[1]["inputResponses"]["q"] == {"action": action}
 
 
-async def test_exception_of_an_input_handler_is_raised_by_the_call_and_not_sent(
+async def test_exception_of_an_input_handler_is_raised_by_the_call_and_not_sent_to_the_server(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = ZeroDivisionError("internal")
@@ -303,7 +309,7 @@ async def test_exception_of_an_input_handler_is_raised_by_the_call_and_not_sent(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_exception_of_a_sync_input_handler_ends_the_call() -> None:
+async def test_call_raises_the_exception_of_a_sync_input_handler() -> None:
     def fail(_: CreateMessageParams) -> CreateMessageResult:
         raise ZeroDivisionError
 
@@ -313,7 +319,7 @@ async def test_exception_of_a_sync_input_handler_ends_the_call() -> None:
     assert len(cancels_of(peer)) == 1
 
 
-async def test_sync_input_handlers_run_in_worker_threads_of_the_connection() -> None:
+async def test_sync_input_handlers_run_in_the_worker_threads_of_their_connection() -> None:
     busy: list[int] = []
 
     def count(_: object) -> dict[str, Any]:
@@ -329,7 +335,7 @@ async def test_sync_input_handlers_run_in_worker_threads_of_the_connection() -> 
     assert busy == [0, 0, 0]
 
 
-async def test_input_response_that_json_cannot_encode_ends_the_call(autojump_clock: object) -> None:
+async def test_call_raises_if_json_cannot_encode_an_input_response(autojump_clock: object) -> None:
     async def nan(_: ElicitFormParams) -> dict[str, Any]:
         return {"number": float("nan")}
 
@@ -339,7 +345,7 @@ async def test_input_response_that_json_cannot_encode_ends_the_call(autojump_clo
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
 
 
-async def test_server_error_for_a_retry_ends_the_call_without_a_cancel(
+async def test_call_raises_the_server_error_for_a_retry_and_sends_no_cancel(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -355,7 +361,7 @@ async def test_server_error_for_a_retry_ends_the_call_without_a_cancel(
 # The end of the connection
 
 
-async def test_connection_loss_during_an_input_handler_ends_the_call_and_the_handler(
+async def test_call_and_input_handler_end_if_the_connection_is_lost_during_the_handler(
     autojump_clock: object,
 ) -> None:
     user = Thinking()
@@ -371,7 +377,7 @@ async def test_connection_loss_during_an_input_handler_ends_the_call_and_the_han
     assert user.stopped == 1
 
 
-async def test_closing_the_client_during_an_input_handler_ends_the_call(autojump_clock: object) -> None:
+async def test_call_ends_if_the_client_closes_during_its_input_handler(autojump_clock: object) -> None:
     user = Thinking()
     async with trio.open_nursery() as nursery:
 

@@ -27,7 +27,7 @@ async def left_when(client: Client, event: Awaitable[object]) -> None:
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_cancelled_call_between_two_polls_cancels_its_task(autojump_clock: object, open_one: Any) -> None:
+async def test_call_cancelled_between_two_polls_cancels_its_task(autojump_clock: object, open_one: Any) -> None:
     async with open_one(core if open_one is with_core_tasks else state) as (client, peer):
 
         async def between_looks() -> None:
@@ -40,7 +40,7 @@ async def test_cancelled_call_between_two_polls_cancels_its_task(autojump_clock:
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_cancelled_call_during_a_poll_cancels_its_task(autojump_clock: object, open_one: Any) -> None:
+async def test_call_cancelled_during_a_poll_cancels_its_task(autojump_clock: object, open_one: Any) -> None:
     async with open_one(lambda: None) as (client, peer):
         await left_when(client, peer.got("tasks/get"))
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
@@ -48,7 +48,7 @@ async def test_cancelled_call_during_a_poll_cancels_its_task(autojump_clock: obj
         assert cancels_in(peer.wire) == [look]
 
 
-async def test_cancelled_call_during_an_elicitation_cancels_its_task(autojump_clock: object) -> None:
+async def test_call_cancelled_during_an_elicitation_cancels_its_task(autojump_clock: object) -> None:
     asked = trio.Event()
 
     async def wait(_: Any) -> Any:
@@ -60,7 +60,7 @@ async def test_cancelled_call_during_an_elicitation_cancels_its_task(autojump_cl
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_cancelled_call_during_tasks_result_cancels_its_task(autojump_clock: object) -> None:
+async def test_call_cancelled_during_tasks_result_cancels_its_task(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: core("input_required")) as (client, peer):
         await wait_all_tasks_blocked()
         peer.outcome = None
@@ -71,7 +71,7 @@ async def test_cancelled_call_during_tasks_result_cancels_its_task(autojump_cloc
 
 
 @pytest.mark.parametrize(("open_one", "made"), [(with_tasks, created()), (with_core_tasks, {"task": core()})])
-async def test_cancelled_call_with_an_unread_task_response_cancels_the_task(
+async def test_call_cancelled_while_its_task_response_is_unread_cancels_the_task(
     autojump_clock: object, open_one: Any, made: Any
 ) -> None:
     class Logging(TaskPeer):
@@ -94,7 +94,7 @@ async def test_cancelled_call_with_an_unread_task_response_cancels_the_task(
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_cancelled_call_before_the_task_response_cancels_the_request(
+async def test_call_cancelled_before_its_task_response_cancels_the_request(
     autojump_clock: object, open_one: Any
 ) -> None:
     async with open_one(lambda: None) as (client, peer):
@@ -105,7 +105,7 @@ async def test_cancelled_call_before_the_task_response_cancels_the_request(
         assert len(cancels_in(peer.wire)) == 1
 
 
-async def test_cancelling_a_scope_around_the_client_cancels_tasks_of_its_calls(autojump_clock: object) -> None:
+async def test_cancelled_scope_around_the_client_cancels_the_tasks_of_its_calls(autojump_clock: object) -> None:
     async def play(peer: RawPeer) -> None:
         assert isinstance(peer, TaskPeer)
         peer.look = lambda: None
@@ -123,7 +123,7 @@ async def test_cancelling_a_scope_around_the_client_cancels_tasks_of_its_calls(a
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_closing_the_client_cancels_tasks_of_running_calls(autojump_clock: object, open_one: Any) -> None:
+async def test_client_that_closes_cancels_the_tasks_of_running_calls(autojump_clock: object, open_one: Any) -> None:
     async def call() -> None:
         with pytest.raises(ConnectionLost):
             await client.call_tool("any")
@@ -137,7 +137,7 @@ async def test_closing_the_client_cancels_tasks_of_running_calls(autojump_clock:
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_cancelling_the_wait_for_a_started_task_does_not_cancel_the_task(
+async def test_task_started_by_the_client_continues_if_the_wait_for_it_is_cancelled(
     autojump_clock: object, open_one: Any
 ) -> None:
     async with open_one(core if open_one is with_core_tasks else state) as (client, peer):
@@ -148,7 +148,7 @@ async def test_cancelling_the_wait_for_a_started_task_does_not_cancel_the_task(
     assert not peer.sent("tasks/cancel")
 
 
-async def test_cancelled_start_task_with_a_received_task_cancels_the_task(autojump_clock: object) -> None:
+async def test_start_task_cancelled_after_the_task_arrived_cancels_the_task(autojump_clock: object) -> None:
     class Logging(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             await self.log("a call returns when the callback is done with this")
@@ -164,7 +164,7 @@ async def test_cancelled_start_task_with_a_received_task_cancels_the_task(autoju
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_tasks_cancel_has_the_same_meta_as_other_requests(autojump_clock: object) -> None:
+async def test_tasks_cancel_request_has_the_same_meta_as_other_requests(autojump_clock: object) -> None:
     async with with_tasks(state) as (client, peer):
         await left_when(client, peer.got("tasks/get"))
         [meta] = [each["params"]["_meta"] for each in peer.wire if each.get("method") == "tasks/cancel"]

@@ -23,13 +23,13 @@ TOOLS, PROMPTS, RESOURCES = Change("tools"), Change("prompts"), Change("resource
 # Listening
 
 
-async def test_listen_block_is_entered_after_the_acknowledgement() -> None:
+async def test_listen_with_block_is_entered_after_the_acknowledgement() -> None:
     asked = {"tools": True, "uris": ["note://a", "file:///nowhere"]}
     async with open_memory(noted()) as client, client.listen(**cast("Any", asked)) as changes:
         assert changes.acknowledged == SubscriptionFilter(tools_list_changed=True, resource_subscriptions=["note://a"])
 
 
-async def test_listen_yields_typed_changes_in_order() -> None:
+async def test_listen_iteration_yields_typed_changes_in_order() -> None:
     server = noted()
     async with (
         open_memory(server) as client,
@@ -56,7 +56,7 @@ async def test_each_listen_stream_yields_its_own_changes() -> None:
         assert await anext(one) == TOOLS
 
 
-async def test_exited_listen_block_ends_the_stream_in_the_server() -> None:
+async def test_listen_stream_ends_in_the_server_when_the_client_exits_the_with_block() -> None:
     server = noted()
     async with open_memory(server) as client:
         async with client.listen(tools=True) as changes:
@@ -68,7 +68,7 @@ async def test_exited_listen_block_ends_the_stream_in_the_server() -> None:
             await anext(changes)
 
 
-async def test_exited_listen_block_sends_one_cancelled_notification() -> None:
+async def test_client_sends_one_cancelled_notification_when_it_exits_a_listen_with_block() -> None:
     async with scripted() as (client, server):
         async with listening(client, server, tools=True) as (_, stream):
             pass
@@ -95,7 +95,7 @@ async def test_wait_for_the_acknowledgement_can_be_cancelled() -> None:
         await server.receive("notifications/cancelled")
 
 
-async def test_exceptions_of_the_listen_block_are_raised_unchanged() -> None:
+async def test_exception_in_the_listen_with_block_is_raised_unchanged() -> None:
     async with open_memory(noted()) as client:
         with pytest.raises(KeyError):
             async with client.listen(tools=True):
@@ -103,20 +103,20 @@ async def test_exceptions_of_the_listen_block_are_raised_unchanged() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy"])
-async def test_listen_is_unavailable_in_legacy_revisions(era: Any) -> None:
+async def test_listen_raises_method_unavailable_in_legacy_revisions(era: Any) -> None:
     async with open_memory(noted(), era=era) as client:
         with pytest.raises(MethodUnavailable):
             async with client.listen(tools=True):
                 pytest.fail("it was entered")
 
 
-async def test_single_uri_instead_of_a_list_raises_type_error_in_listen() -> None:
+async def test_listen_raises_type_error_for_a_single_uri_instead_of_a_list() -> None:
     async with open_memory(noted()) as client:
         with pytest.raises(TypeError, match="list of URIs"):
             client.listen(uris="note://a")
 
 
-async def test_server_error_is_raised_when_listen_is_entered() -> None:
+async def test_listen_raises_the_server_error_when_its_with_block_is_entered() -> None:
     server = noted()
     server.limits = Limits(max_subscriptions=1)
     async with open_memory(server) as client, client.listen(tools=True):
@@ -125,7 +125,7 @@ async def test_server_error_is_raised_when_listen_is_entered() -> None:
                 pytest.fail("it was entered")
 
 
-async def test_stream_that_ends_unacknowledged_is_a_protocol_violation() -> None:
+async def test_listen_raises_protocol_violation_if_the_stream_ends_before_its_acknowledgement() -> None:
     async with scripted() as (client, server), trio.open_nursery() as nursery:
 
         async def end() -> None:
@@ -138,7 +138,7 @@ async def test_stream_that_ends_unacknowledged_is_a_protocol_violation() -> None
                 pytest.fail("it was entered")
 
 
-async def test_invalid_acknowledgement_is_a_protocol_violation_and_cancels_the_stream() -> None:
+async def test_listen_raises_protocol_violation_and_cancels_the_stream_after_an_invalid_acknowledgement() -> None:
     async with scripted() as (client, server), trio.open_nursery() as nursery:
 
         async def say() -> None:
@@ -156,7 +156,7 @@ async def test_invalid_acknowledgement_is_a_protocol_violation_and_cancels_the_s
 
 
 @pytest.mark.parametrize("way", ["cancelled", "result"])
-async def test_listen_iteration_ends_with_the_stream_without_a_cancel(way: str) -> None:
+async def test_listen_iteration_ends_when_the_server_ends_the_stream_and_sends_no_cancel(way: str) -> None:
     async with scripted() as (client, server):
         async with listening(client, server, tools=True) as (changes, stream):
             await server.tell(stream, "notifications/tools/list_changed")
@@ -183,7 +183,7 @@ async def test_server_shutdown_ends_the_listen_iteration_after_the_last_change()
             assert [change async for change in changes] == [TOOLS, Change("resource", "note://a")]
 
 
-async def test_connection_loss_is_raised_by_listen_after_earlier_changes() -> None:
+async def test_listen_iteration_raises_connection_lost_after_it_yields_earlier_changes() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
         await server.tell(stream, "notifications/tools/list_changed")
         await wait_all_tasks_blocked()
@@ -194,13 +194,13 @@ async def test_connection_loss_is_raised_by_listen_after_earlier_changes() -> No
                 await anext(changes)
 
 
-async def test_connection_loss_does_not_affect_a_listen_block_that_is_not_iterated() -> None:
+async def test_listen_with_block_that_is_not_iterated_continues_after_the_connection_is_lost() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True):
         await server.channel.aclose()
         await wait_all_tasks_blocked()
 
 
-async def test_error_response_that_ends_a_listen_stream_raises_peer_error() -> None:
+async def test_listen_iteration_raises_peer_error_if_an_error_response_ends_the_stream() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
         await server.send({"id": stream, "error": {"code": -32603, "message": "broken"}})
         with pytest.raises(PeerError, match="broken"):
@@ -210,7 +210,7 @@ async def test_error_response_that_ends_a_listen_stream_raises_peer_error() -> N
 # What comes on it
 
 
-async def test_changes_not_subscribed_to_are_ignored_on_a_listen_stream() -> None:
+async def test_listen_iteration_ignores_changes_that_were_not_subscribed_to() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
         await server.tell(stream, UPDATED, uri="note://a")
         await server.tell(stream, "notifications/prompts/list_changed")
@@ -223,7 +223,7 @@ async def test_changes_not_subscribed_to_are_ignored_on_a_listen_stream() -> Non
         assert changes.acknowledged == SubscriptionFilter(tools_list_changed=True)
 
 
-async def test_resource_update_without_a_uri_is_ignored() -> None:
+async def test_listen_iteration_ignores_a_resource_update_without_a_uri() -> None:
     async with scripted() as (client, server), listening(client, server, uris=["note://a"]) as (changes, stream):
         await server.tell(stream, UPDATED)
         await server.tell(stream, UPDATED, uri=7)
@@ -231,7 +231,7 @@ async def test_resource_update_without_a_uri_is_ignored() -> None:
         assert [change async for change in changes] == []
 
 
-async def test_equal_pending_changes_on_a_listen_stream_are_merged() -> None:
+async def test_listen_iteration_merges_equal_changes_that_wait_to_be_yielded() -> None:
     server = noted()
     async with open_memory(server) as client, client.listen(tools=True, uris=["note://a"]) as changes:
         for _ in range(1000):
@@ -247,7 +247,7 @@ async def test_equal_pending_changes_on_a_listen_stream_are_merged() -> None:
         assert nothing_more.cancelled_caught
 
 
-async def test_number_of_pending_changes_is_limited_for_subresources_but_not_for_subscribed_resources() -> None:
+async def test_listen_stream_limits_pending_changes_of_subresources_but_not_of_subscribed_resources() -> None:
     async with (
         scripted(limits=Limits(max_pending_notifications=3)) as (client, server),
         listening(client, server, tools=True, uris=["note://a"]) as (changes, stream),
@@ -270,7 +270,7 @@ async def test_listen_stream_that_is_not_iterated_does_not_delay_other_calls(aut
                 await client.call_tool("change", {"uri": "note://a"})
 
 
-async def test_cancelled_iteration_of_a_listen_stream_loses_no_change() -> None:
+async def test_cancelled_listen_iteration_loses_no_change() -> None:
     server = noted()
     async with open_memory(server) as client, client.listen(tools=True) as changes:
         with trio.CancelScope() as scope:
@@ -281,7 +281,7 @@ async def test_cancelled_iteration_of_a_listen_stream_loses_no_change() -> None:
         assert await anext(changes) == TOOLS
 
 
-async def test_internal_watchers_see_the_changes_of_listen_streams() -> None:
+async def test_internal_change_watchers_see_the_changes_of_listen_streams() -> None:
     server, seen = noted(), list[Change]()
     async with open_memory(server) as client, client.listen(tools=True) as changes:
         client._callbacks.watchers.append(seen.append)
@@ -322,7 +322,7 @@ def test_slow_listen_iteration_misses_only_repeated_changes(steps: list[str]) ->
 
 
 @pytest.mark.parametrize("kind", ["input_required", "hologram", None])
-async def test_listen_stream_that_ends_without_a_complete_result_raises(kind: Any) -> None:
+async def test_listen_iteration_raises_if_the_stream_ends_without_a_complete_result(kind: Any) -> None:
     """2026-07-28 basic, ResultType: MUST be considered invalid."""
     async with scripted() as (client, server), trio.open_nursery() as nursery:
         nursery.start_soon(server.acknowledge)
@@ -332,7 +332,7 @@ async def test_listen_stream_that_ends_without_a_complete_result_raises(kind: An
                 await anext(changes)
 
 
-async def test_missing_listen_acknowledgement_raises_after_call_timeout(
+async def test_listen_raises_after_call_timeout_if_the_acknowledgement_is_missing(
     autojump_clock: MockClock,
 ) -> None:
     async with scripted(call_timeout=5) as (client, server):

@@ -18,7 +18,9 @@ from trio_mcp import Server, open_memory
         ("list_resource_templates", "template"),
     ],
 )
-async def test_awaiting_a_listing_raises_with_instructions(autojump_clock: object, method: str, item: str) -> None:
+async def test_listing_that_is_awaited_raises_an_error_with_instructions(
+    autojump_clock: object, method: str, item: str
+) -> None:
     async with open_memory(Server("s")) as client:
         with pytest.raises(TypeError, match="instead of awaiting") as caught:
             await getattr(client, method)()

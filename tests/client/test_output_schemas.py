@@ -65,7 +65,7 @@ _ENDLESS = {"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}] * 20}}, "$ref": "#/
         (_ENDLESS, {"structuredContent": {}}, "the output schema is unusable"),
     ],
 )
-async def test_result_is_validated_against_the_listed_output_schema(
+async def test_client_validates_a_result_against_the_output_schema_that_the_server_lists(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, schema: Any, result: Any, fault: str | None
 ) -> None:
     async with scripted(_serving(schema, result)) as (channel, _), open_client(channel) as client:
@@ -83,7 +83,7 @@ async def test_result_is_validated_against_the_listed_output_schema(
     caplog.clear()
 
 
-async def test_group_call_returns_and_logs_an_output_schema_error(
+async def test_call_through_a_group_returns_and_logs_an_output_schema_error(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = _serving(NUMBER, {"structuredContent": {"n": "one"}})
@@ -101,7 +101,9 @@ async def test_schema_error_field_is_neither_read_from_nor_sent_in_messages(auto
         assert (await client.call_tool("t")).schema_error is None
 
 
-async def test_result_is_not_validated_in_a_revision_without_structured_content(autojump_clock: MockClock) -> None:
+async def test_client_does_not_validate_results_in_a_revision_without_structured_content(
+    autojump_clock: MockClock,
+) -> None:
     script = _serving(NUMBER, {}, revision="2025-03-26")
     async with scripted(script) as (channel, _), open_client(channel) as client:
         await _listed(client)

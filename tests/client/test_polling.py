@@ -48,7 +48,7 @@ async def test_changed_poll_interval_is_used_up_to_five_minutes(autojump_clock: 
         assert [time - before for time in peer.times] == pytest.approx([7, 307, 307.1, 307.6])
 
 
-async def test_task_without_ttl_has_ttl_none(autojump_clock: object) -> None:
+async def test_task_without_a_ttl_is_read_with_ttl_none(autojump_clock: object) -> None:
     async with with_tasks(one_after_another(state(), state(ttlMs=1500))) as (client, _):
         task = await client.start_task("any")
         assert [(await task.get()).ttl, (await task.get()).ttl] == [None, 1.5]
@@ -61,7 +61,7 @@ async def test_task_that_is_finished_at_creation_is_polled_once_immediately(auto
         assert peer.times == [before]
 
 
-async def test_finished_task_gets_no_cancel(autojump_clock: object) -> None:
+async def test_client_sends_no_cancel_for_a_finished_task(autojump_clock: object) -> None:
     error = {"code": -31050, "message": "no", "data": {"why": 1}}
     async with with_tasks(one_after_another(state(), state("failed", error=error))) as (client, peer):
         with pytest.raises(PeerError) as failed:
@@ -107,7 +107,7 @@ async def test_task_states_with_invalid_optional_fields_are_accepted(autojump_cl
         {key: value for key, value in state().items() if key != "createdAt"},
     ],
 )
-async def test_invalid_polled_state_ends_the_call(autojump_clock: object, nonsense: Any) -> None:
+async def test_call_raises_if_a_polled_task_state_is_invalid(autojump_clock: object, nonsense: Any) -> None:
     async with with_tasks(lambda: nonsense) as (client, _):
         with pytest.raises(ProtocolViolation):
             await client.call_tool("any")
@@ -122,7 +122,9 @@ async def test_invalid_task_result_raises_protocol_violation(autojump_clock: obj
         assert peer.sent("tasks/cancel") == ([{"taskId": "t"}] if made.get("taskId") == "t" else [])
 
 
-async def test_task_returned_by_an_unsuitable_method_raises_protocol_violation(autojump_clock: object) -> None:
+async def test_task_returned_by_a_method_that_cannot_create_tasks_raises_protocol_violation(
+    autojump_clock: object,
+) -> None:
     # extension tasks, Capability Negotiation: the client MUST interpret that as an invalid response.
     async with with_tasks(state) as (client, peer):
 
@@ -148,7 +150,7 @@ async def test_task_returned_to_a_client_without_tasks_raises_protocol_violation
             await client.call_tool("any")
 
 
-async def test_busy_server_is_polled_again_for_about_half_a_minute(autojump_clock: object) -> None:
+async def test_client_polls_a_busy_server_again_for_about_half_a_minute(autojump_clock: object) -> None:
     async with with_tasks(one_after_another(-31000, -31000, state(), -31000, DONE)) as (client, peer):
         assert text_of(await client.call_tool("any")) == "done"
         peer.look, before = lambda: -31000, trio.current_time()
@@ -178,7 +180,7 @@ async def test_task_status_messages_restart_fail_after_silence(autojump_clock: o
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_call_timeout_covers_the_whole_call_of_a_task_tool(autojump_clock: object) -> None:
+async def test_call_timeout_includes_the_whole_task_of_the_call(autojump_clock: object) -> None:
     async with with_tasks(state, call_timeout=10) as (client, peer):
         before = trio.current_time()
         with pytest.raises(trio.TooSlowError):
@@ -205,7 +207,7 @@ async def test_call_timeout_applies_to_each_poll_while_waiting_for_a_started_tas
         assert not peer.sent("tasks/cancel")
 
 
-async def test_connection_loss_ends_the_wait_for_a_task_at_once(autojump_clock: object) -> None:
+async def test_waiting_for_a_task_ends_immediately_when_the_connection_is_lost(autojump_clock: object) -> None:
     async with with_tasks(state, created(pollIntervalMs=200_000)) as (client, peer):
         async with trio.open_nursery() as nursery:
 
@@ -220,7 +222,7 @@ async def test_connection_loss_ends_the_wait_for_a_task_at_once(autojump_clock: 
         assert trio.current_time() == before
 
 
-async def test_progress_of_a_call_precedes_status_messages_of_its_task(autojump_clock: object) -> None:
+async def test_progress_of_a_call_arrives_before_the_status_messages_of_its_task(autojump_clock: object) -> None:
     seen: list[Progress] = []
     look = one_after_another(state(statusMessage="a"), state(statusMessage="a"), state(statusMessage="b"), DONE)
     async with with_tasks(look) as (client, peer):

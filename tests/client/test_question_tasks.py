@@ -86,7 +86,7 @@ async def opened(user: User, **options: Any) -> AsyncGenerator[tuple[Server, Cli
             yield server, client, opening["params"]["capabilities"]
 
 
-async def test_task_support_of_server_requests_is_declared_for_kinds_with_handlers(autojump_clock: MockClock) -> None:
+async def test_client_declares_task_support_for_server_requests_that_have_handlers(autojump_clock: MockClock) -> None:
     user = User()
     both = {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}
     async with opened(user) as (_, _, declared):
@@ -101,7 +101,7 @@ async def test_task_support_of_server_requests_is_declared_for_kinds_with_handle
         assert "tasks" not in declared
 
 
-async def test_task_support_of_server_requests_is_off_by_default(autojump_clock: MockClock) -> None:
+async def test_client_declares_no_task_support_for_server_requests_by_default(autojump_clock: MockClock) -> None:
     user = User()
     user.may_answer.set()
     async with opened(user, question_tasks=None) as (server, _, declared):
@@ -139,7 +139,7 @@ async def test_elicitation_request_can_run_as_a_client_task(autojump_clock: Mock
         assert (result["action"], result["content"]) == ("accept", {"name": "Bob"})
 
 
-async def test_elicitation_request_without_task_params_is_answered_directly(autojump_clock: MockClock) -> None:
+async def test_elicitation_request_without_task_params_is_answered_without_a_task(autojump_clock: MockClock) -> None:
     user = User()
     user.may_answer.set()
     async with opened(user) as (server, _, _):
@@ -147,12 +147,12 @@ async def test_elicitation_request_without_task_params_is_answered_directly(auto
         assert (await server.ask("tasks/list"))["result"]["tasks"] == []
 
 
-async def test_roots_request_with_task_params_is_answered_directly(autojump_clock: MockClock) -> None:
+async def test_roots_request_with_task_params_is_answered_without_a_task(autojump_clock: MockClock) -> None:
     async with opened(User(), roots=[Root("file:///a")]) as (server, _, _):
         assert (await server.ask("roots/list", task={}))["result"] == {"roots": [{"uri": "file:///a"}]}
 
 
-async def test_cancelling_a_client_task_cancels_the_sampling_handler(autojump_clock: MockClock) -> None:
+async def test_cancelled_client_task_cancels_its_sampling_handler(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create()
@@ -163,7 +163,7 @@ async def test_cancelling_a_client_task_cancels_the_sampling_handler(autojump_cl
         assert (await server.ask("tasks/cancel", taskId=task))["error"]["code"] == -32602
 
 
-async def test_cancelling_tasks_result_does_not_cancel_the_sampling_handler(autojump_clock: MockClock) -> None:
+async def test_cancelled_tasks_result_request_does_not_cancel_the_sampling_handler(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create()
@@ -197,7 +197,7 @@ async def test_unexpected_exception_in_a_client_task_is_sent_as_internal_error(a
 
 
 @pytest.mark.parametrize("task", [{"ttl": 0}, {"ttl": "x"}, 5])
-async def test_invalid_task_params_of_a_sampling_request_are_invalid_params(
+async def test_sampling_request_with_invalid_task_params_gets_error_invalid_params(
     autojump_clock: MockClock, task: Any
 ) -> None:
     user = User()
@@ -207,12 +207,14 @@ async def test_invalid_task_params_of_a_sampling_request_are_invalid_params(
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
-async def test_unknown_client_task_is_invalid_params(autojump_clock: MockClock, method: str) -> None:
+async def test_request_for_an_unknown_client_task_gets_error_invalid_params(
+    autojump_clock: MockClock, method: str
+) -> None:
     async with opened(User()) as (server, _, _):
         assert (await server.ask(method, taskId="unknown"))["error"]["code"] == -32602
 
 
-async def test_client_task_fails_at_its_ttl(autojump_clock: MockClock) -> None:
+async def test_client_task_fails_when_its_ttl_expires(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create(ttl=5000)
@@ -254,7 +256,7 @@ async def test_client_tasks_are_cancelled_when_the_client_closes(autojump_clock:
     assert user.cancelled == 1
 
 
-async def test_closing_client_cancels_client_tasks_and_other_handlers_at_once(
+async def test_client_that_closes_cancels_client_tasks_and_other_handlers_immediately(
     autojump_clock: MockClock,
 ) -> None:
     cancelled = dict[str, float]()
@@ -291,7 +293,9 @@ async def test_server_is_notified_when_a_client_task_completes(autojump_clock: M
         assert (told["params"]["taskId"], told["params"]["status"]) == (task, "completed")
 
 
-async def test_client_reply_to_a_server_request_of_a_task_contains_the_related_task(autojump_clock: MockClock) -> None:
+async def test_client_reply_to_a_server_request_from_a_task_contains_the_related_task(
+    autojump_clock: MockClock,
+) -> None:
     user = User()
     user.may_answer.set()
     related = {RELATED: {"taskId": "theirs"}}

@@ -32,7 +32,7 @@ class Asking:
         return asks(**left) if left else DONE
 
 
-async def test_input_requests_of_a_task_are_answered_by_the_client_handlers(autojump_clock: object) -> None:
+async def test_client_handlers_answer_the_input_requests_of_a_task(autojump_clock: object) -> None:
     asking = Asking(who=FORM, model=SAMPLE, where=ROOTS)
     async with with_tasks(asking) as (client, asking.peer):
         assert text_of(await client.call_tool("any")) == "done"
@@ -64,7 +64,7 @@ async def test_input_request_of_a_task_seen_in_several_polls_is_answered_once(au
         assert [update["inputResponses"].keys() for update in peer.sent("tasks/update")] == [{"who"}]
 
 
-async def test_each_input_response_of_a_task_is_sent_when_ready(autojump_clock: object) -> None:
+async def test_client_sends_each_input_response_of_a_task_as_soon_as_it_is_ready(autojump_clock: object) -> None:
     async def by_name(params: ElicitFormParams) -> dict[str, Any]:
         await trio.sleep(int(params.message))
         return {"name": params.message}
@@ -80,7 +80,9 @@ async def test_each_input_response_of_a_task_is_sent_when_ready(autojump_clock: 
         assert keys[-1] == ["b"]
 
 
-async def test_withdrawn_input_request_of_a_task_cancels_its_handler_and_can_return(autojump_clock: object) -> None:
+async def test_input_request_withdrawn_by_a_task_cancels_its_handler_and_can_be_sent_again(
+    autojump_clock: object,
+) -> None:
     began = ended = 0
 
     async def wait(_: ElicitFormParams) -> dict[str, Any]:
@@ -133,7 +135,7 @@ async def test_failed_input_handler_cancels_the_task_before_other_handlers_finis
 @pytest.mark.parametrize(
     "question", [URL, {"method": "elicitation/create", "params": {}}, {"method": "roots/list", "params": 5}]
 )
-async def test_undeclared_input_request_of_a_task_raises_protocol_violation(
+async def test_input_request_of_a_task_without_the_client_capability_raises_protocol_violation(
     autojump_clock: object, question: Any
 ) -> None:
     asked: list[Any] = []
@@ -170,7 +172,7 @@ async def test_task_that_sends_input_requests_endlessly_fails_its_call_at_max_ro
         assert len(peer.sent("tasks/cancel")) == 1
 
 
-async def test_elicitation_time_of_a_task_does_not_count_towards_the_call_timeout(autojump_clock: object) -> None:
+async def test_call_timeout_does_not_include_the_time_of_elicitations_from_a_task(autojump_clock: object) -> None:
     async def think(_: ElicitFormParams) -> dict[str, Any]:
         await trio.sleep(1000)
         return {"name": "Ann"}
@@ -198,7 +200,7 @@ async def test_concurrent_elicitation_handlers_of_a_task_are_limited(autojump_cl
     assert most == 3
 
 
-async def test_input_responses_rejected_by_a_busy_server_are_sent_again(autojump_clock: object) -> None:
+async def test_client_repeats_input_responses_that_a_busy_server_rejects(autojump_clock: object) -> None:
     asking = Asking(who=FORM)
 
     class Busy(TaskPeer):
@@ -217,7 +219,7 @@ async def test_input_responses_rejected_by_a_busy_server_are_sent_again(autojump
         assert len(asking.peer.sent("tasks/update")) == 1
 
 
-async def test_rejected_input_responses_are_dropped_only_if_the_task_is_finished(autojump_clock: object) -> None:
+async def test_client_drops_rejected_input_responses_only_if_the_task_is_finished(autojump_clock: object) -> None:
     class Over(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             await super().say(message, -32602 if message.get("method") == "tasks/update" else said)
@@ -253,7 +255,9 @@ async def test_concurrent_waiters_for_a_task_answer_each_input_request_once(auto
         assert len(asking.peer.sent("tasks/update")) == 1
 
 
-async def test_second_waiter_answers_the_input_request_after_the_first_was_cancelled(autojump_clock: object) -> None:
+async def test_input_request_of_a_task_is_answered_by_a_second_waiter_if_the_first_is_cancelled(
+    autojump_clock: object,
+) -> None:
     asked = 0
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -272,7 +276,7 @@ async def test_second_waiter_answers_the_input_request_after_the_first_was_cance
         assert not asking.peer.sent("tasks/cancel")
 
 
-async def test_input_required_results_can_precede_the_task(autojump_clock: object) -> None:
+async def test_call_can_get_input_required_results_before_it_gets_a_task(autojump_clock: object) -> None:
     async def sign(_: ElicitFormParams) -> dict[str, Any]:  # a thread would let the clock jump to the next look
         return {"name": "Ann"}
 

@@ -23,7 +23,7 @@ ERAS: Any = ("legacy", "modern")
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_list_changes_are_reported_to_the_callback_once_connected(era: Any) -> None:
+async def test_change_callback_gets_list_changes_after_the_client_is_connected(era: Any) -> None:
     server, told = noted(), list[str]()
     async with open_memory(server, era=era, on_list_changed=told.append) as client:
         if era == "legacy":
@@ -36,7 +36,7 @@ async def test_list_changes_are_reported_to_the_callback_once_connected(era: Any
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_resource_updates_are_reported_to_the_callback_until_unsubscribe(era: Any) -> None:
+async def test_change_callback_gets_resource_updates_until_unsubscribe(era: Any) -> None:
     server, told = noted(), list[str]()
     async with open_memory(server, era=era, on_resource_updated=told.append) as client:
         await client.subscribe("note://a")
@@ -77,7 +77,7 @@ async def test_concurrent_equal_subscriptions_share_one_stream() -> None:
         assert server.statistics().listening == 0
 
 
-async def test_cancelled_subscribe_cancels_its_stream() -> None:
+async def test_cancelled_subscribe_call_cancels_its_stream() -> None:
     async with scripted() as (client, server):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -91,7 +91,7 @@ async def test_cancelled_subscribe_cancels_its_stream() -> None:
         await server.receive("notifications/cancelled")
 
 
-async def test_subscription_ended_by_the_server_can_be_opened_again() -> None:
+async def test_client_can_subscribe_again_after_the_server_ended_the_subscription() -> None:
     async with scripted() as (client, server), trio.open_nursery() as nursery:
         for _ in range(2):
             streams: list[Any] = []
@@ -126,7 +126,7 @@ async def test_subscription_ended_by_the_server_is_logged(
     assert record.levelname == level
 
 
-async def test_unsubscribe_logs_no_message(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unsubscribing_logs_no_message(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "trio_mcp")
     async with open_memory(noted(), era="modern", on_list_changed=print) as client:
         await client.subscribe("note://a")
@@ -135,14 +135,14 @@ async def test_unsubscribe_logs_no_message(caplog: pytest.LogCaptureFixture) -> 
     assert not [record for record in caplog.records if "no more" in record.getMessage()]
 
 
-async def test_no_subscription_stream_is_opened_without_a_callback() -> None:
+async def test_client_without_a_change_callback_opens_no_subscription_stream() -> None:
     server = noted()
     async with open_memory(server, era="modern") as client:
         await client.ping()
         assert server.statistics().listening == 0
 
 
-async def test_only_lists_with_declared_list_changed_are_subscribed() -> None:
+async def test_client_subscribes_only_to_lists_whose_list_changed_is_declared() -> None:
     ours, theirs = memory_transport_pair()
     server, asked = Scripted(theirs), list[Any]()
 
@@ -158,7 +158,7 @@ async def test_only_lists_with_declared_list_changed_are_subscribed() -> None:
 
 
 @pytest.mark.parametrize("answer", ["error", "silence"])
-async def test_server_that_refuses_subscriptions_listen_does_not_fail_the_client(
+async def test_client_continues_if_the_server_refuses_subscriptions_listen(
     answer: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours, theirs = memory_transport_pair()
@@ -177,7 +177,7 @@ async def test_server_that_refuses_subscriptions_listen_does_not_fail_the_client
     assert ("Method not found" in caplog.text) == (answer == "error")
 
 
-async def test_resource_that_is_not_acknowledged_raises_resource_not_found() -> None:
+async def test_subscribing_to_a_resource_that_is_not_acknowledged_raises_resource_not_found() -> None:
     async with scripted() as (client, server), trio.open_nursery() as nursery:
         nursery.start_soon(partial(server.acknowledge, resourceSubscriptions=["note://b"]))
         with pytest.raises(PeerError, match="Resource not found"):

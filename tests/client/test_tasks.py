@@ -83,7 +83,7 @@ async def test_call_of_a_task_tool_returns_the_result_of_the_task(autojump_clock
 
 
 @ERAS
-async def test_task_status_messages_arrive_as_increasing_progress(autojump_clock: object, era: Era) -> None:
+async def test_task_status_messages_arrive_as_progress_with_increasing_values(autojump_clock: object, era: Era) -> None:
     seen: list[Progress] = []
     async with open_memory(Worker().server, era=era) as client:
         await client.call_tool("work", {"seconds": 30}, on_progress=seen.append)
@@ -114,7 +114,7 @@ async def test_cancelled_call_cancels_its_task(autojump_clock: object, era: Era)
 
 
 @ERAS
-async def test_closing_the_client_cancels_the_tasks_of_its_calls(autojump_clock: object, era: Era) -> None:
+async def test_client_that_closes_cancels_the_tasks_of_its_calls(autojump_clock: object, era: Era) -> None:
     worker = Worker()
 
     async def call() -> None:
@@ -137,7 +137,7 @@ async def test_error_of_a_failed_task_is_raised_by_the_call(autojump_clock: obje
 
 
 @ERAS
-async def test_cancelling_the_wait_keeps_a_started_task_running(autojump_clock: object, era: Era) -> None:
+async def test_started_task_keeps_running_if_the_wait_for_it_is_cancelled(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = await client.start_task("work", {"seconds": 30})
         with trio.move_on_after(5):
@@ -148,7 +148,7 @@ async def test_cancelling_the_wait_keeps_a_started_task_running(autojump_clock: 
 
 
 @ERAS
-async def test_deadline_around_start_task_does_not_apply_to_the_task(autojump_clock: object, era: Era) -> None:
+async def test_task_continues_after_the_deadline_around_start_task_expires(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         with trio.fail_after(5):
             task = await client.start_task("work", {"seconds": 60})
@@ -168,7 +168,7 @@ async def test_task_cancelled_by_another_client_raises_task_cancelled(autojump_c
 
 
 @ERAS
-async def test_cancelling_a_finished_task_changes_nothing(autojump_clock: object, era: Era) -> None:
+async def test_finished_task_does_not_change_if_it_is_cancelled(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = await client.start_task("work", {"seconds": 3})
         await task.result()
@@ -191,7 +191,7 @@ async def test_start_task_of_a_tool_without_tasks_returns_the_result_without_a_t
 
 
 @ERAS
-async def test_unknown_task_raises_invalid_params_at_its_first_use(autojump_clock: object, era: Era) -> None:
+async def test_unknown_task_id_raises_invalid_params_when_it_is_first_used(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = client.resume_task("nobody knows")
         for use in (task.get, task.result, task.cancel):
@@ -221,7 +221,7 @@ async def test_calling_a_task_tool_with_tasks_disabled_raises_peer_error(autojum
         assert caught.value.code == -32601
 
 
-async def test_tasks_can_be_listed_in_the_legacy_revision_only(autojump_clock: object) -> None:
+async def test_client_can_list_tasks_only_in_the_legacy_revision(autojump_clock: object) -> None:
     async with open_memory(Worker().server, era="legacy") as client:
         ids = {(await client.start_task("work", {"seconds": 30}, ttl=60)).id for _ in range(3)}
         tasks = [task async for task in client.list_tasks()]

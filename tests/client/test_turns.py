@@ -141,7 +141,7 @@ async def test_queued_elicitations_run_in_order_of_arrival(autojump_clock: objec
     assert asked == [str(number) for number in range(10)]
 
 
-async def test_elicitation_cancelled_while_queued_never_runs_its_handler(autojump_clock: object) -> None:
+async def test_elicitation_that_is_cancelled_while_queued_never_runs_its_handler(autojump_clock: object) -> None:
     user = User()
     async with legacy([FORM], max_questions=1, elicitation=user.elicitation) as (_, peer):
         await wait_all_tasks_blocked()
@@ -156,7 +156,7 @@ async def test_elicitation_cancelled_while_queued_never_runs_its_handler(autojum
     assert [message["id"] for message in peer.wire if "result" in message] == [0, "waits, too"]
 
 
-async def test_cancelling_the_running_elicitation_starts_the_next_elicitation(autojump_clock: object) -> None:
+async def test_next_queued_elicitation_starts_when_the_running_one_is_cancelled(autojump_clock: object) -> None:
     user = User()
     async with legacy([FORM], max_questions=1, elicitation=user.elicitation) as (_, peer):
         await wait_all_tasks_blocked()
@@ -169,7 +169,7 @@ async def test_cancelling_the_running_elicitation_starts_the_next_elicitation(au
     assert [message["id"] for message in peer.wire if "result" in message] == ["waits"]
 
 
-async def test_cancelled_call_removes_its_queued_elicitations(autojump_clock: object) -> None:
+async def test_cancelled_call_removes_its_elicitations_from_the_queue(autojump_clock: object) -> None:
     user = User()
     async with open_memory(asks_much(), era="modern", elicitation=user.elicitation) as client:
         with trio.move_on_after(1):
@@ -182,7 +182,7 @@ async def test_cancelled_call_removes_its_queued_elicitations(autojump_clock: ob
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("kind", ["elicitation", "sampling"])
-async def test_queue_time_of_elicitations_does_not_count_towards_the_call_timeout(
+async def test_call_timeout_does_not_include_the_time_of_elicitations_in_the_queue(
     autojump_clock: object, era: Any, kind: str
 ) -> None:
     server = Server("asks")
@@ -262,7 +262,7 @@ async def test_proxy_applies_no_elicitation_limit_of_its_own(autojump_clock: obj
         busy.go.set()
 
 
-async def test_input_requests_beyond_the_concurrency_limit_are_all_answered(autojump_clock: object) -> None:
+async def test_client_answers_all_input_requests_even_beyond_the_concurrency_limit(autojump_clock: object) -> None:
     user = User()
     user.go.set()
 
@@ -275,6 +275,6 @@ async def test_input_requests_beyond_the_concurrency_limit_are_all_answered(auto
         assert text_of(await client.call_tool("any")) == "20"
 
 
-def test_max_questions_option_of_zero_raises_value_error() -> None:
+def test_client_with_max_questions_of_zero_raises_value_error() -> None:
     with pytest.raises(ValueError, match="max_questions"):
         ClientSettings(max_questions=0)
