@@ -111,7 +111,7 @@ def test_argument_error_truncates_a_long_list_of_allowed_values() -> None:
     ],
     ids=str,
 )
-def test_schema_validator_lists_the_allowed_values_if_a_value_is_outside_an_enum(
+def test_error_of_the_schema_validator_lists_the_allowed_values_for_a_value_outside_an_enum(
     schema: dict[str, Any], fault: str
 ) -> None:
     told = SchemaValidator(schema).faults("x")

@@ -128,19 +128,19 @@ def refusal(kind: Kind, data: bytes) -> str:
 
 
 @kinds
-def test_each_member_of_an_oauth_document_is_read(kind: Kind) -> None:
+def test_every_known_field_of_an_oauth_document_is_read(kind: Kind) -> None:
     assert values_of(kind.from_json(text_of(WHOLE[kind]))) == WHOLE[kind]
     assert set(WHOLE[kind]) == {field.name for field in attrs.fields(kind)}
 
 
 @kinds
-def test_unknown_members_of_an_oauth_document_are_ignored(kind: Kind) -> None:
+def test_unknown_fields_of_an_oauth_document_are_ignored(kind: Kind) -> None:
     others = {"x": [{"y": None}], "jwks": {"keys": []}, "signed_metadata": 1, "tls_client_certificate": "x"}
     assert kind.from_json(text_of({**WHOLE[kind], **others})) == kind.from_json(text_of(WHOLE[kind]))
 
 
 @members
-def test_optional_member_of_an_oauth_document_may_be_absent_or_null(kind: Kind, name: str) -> None:
+def test_optional_field_of_an_oauth_document_can_be_absent_or_null(kind: Kind, name: str) -> None:
     without = text_of({key: value for key, value in WHOLE[kind].items() if key != name})
     null = text_of({**WHOLE[kind], name: None})
     if name in NEEDED[kind]:
@@ -160,7 +160,7 @@ NEVER_ABSENT: Final = {
 
 
 @members
-def test_optional_oauth_member_of_wrong_type_counts_as_absent(kind: Kind, name: str) -> None:
+def test_optional_field_of_an_oauth_document_with_a_wrong_type_is_treated_as_absent(kind: Kind, name: str) -> None:
     for wrong in ({"a": "b"}, [7], [None], [[]], {}, [], "", "nan", 1e300, 10**400):
         data = text_of({**WHOLE[kind], name: wrong})
         match WHOLE[kind][name], wrong:
@@ -199,7 +199,9 @@ def test_optional_oauth_member_of_wrong_type_counts_as_absent(kind: Kind, name: 
         (TokenResponse, "token_type", None, "Bearer"),
     ],
 )
-def test_oauth_member_of_a_convertible_type_is_converted(kind: Kind, name: str, wrong: Any, read: Any) -> None:
+def test_field_of_an_oauth_document_with_a_convertible_type_is_converted(
+    kind: Kind, name: str, wrong: Any, read: Any
+) -> None:
     assert getattr(kind.from_json(text_of({**WHOLE[kind], name: wrong})), name) == read
 
 
@@ -211,7 +213,7 @@ def test_oauth_member_of_a_convertible_type_is_converted(kind: Kind, name: str, 
         {"token_type": "mac", "data": WHOLE[TokenResponse]},
     ],
 )
-def test_token_nested_in_another_object_is_read(answer: Any) -> None:
+def test_token_response_with_the_token_in_a_nested_object_is_read(answer: Any) -> None:
     assert TokenResponse.from_json(text_of(answer)) == TokenResponse.from_json(text_of(WHOLE[TokenResponse]))
 
 
@@ -230,13 +232,13 @@ def test_token_response_with_no_or_several_tokens_is_refused(answer: Any) -> Non
 
 
 @pytest.mark.parametrize("value", ["yes", "", [], ["true"], 7, {}])
-def test_malformed_iss_parameter_supported_flag_is_refused(value: object) -> None:
+def test_oauth_metadata_with_a_malformed_iss_parameter_supported_flag_is_refused(value: object) -> None:
     name = "authorization_response_iss_parameter_supported"
     assert f"$.{name}" in refusal(ServerMetadata, text_of({**WHOLE[ServerMetadata], name: value}))
 
 
 @members
-def test_oauth_member_beyond_its_size_limit_is_dropped_or_refused(kind: Kind, name: str) -> None:
+def test_field_of_an_oauth_document_beyond_its_size_limit_is_dropped_or_refused(kind: Kind, name: str) -> None:
     match WHOLE[kind][name]:
         case list():
             fits, long = ["x"] * 1000, ["x"] * 1001
@@ -277,7 +279,7 @@ def test_oauth_document_after_a_byte_order_mark_is_read(kind: Kind) -> None:
 
 
 @kinds
-def test_oauth_document_is_limited_to_256_kib(kind: Kind) -> None:
+def test_oauth_document_larger_than_256_kib_is_refused(kind: Kind) -> None:
     whole = text_of(WHOLE[kind])
     assert kind.from_json(whole.ljust(256 * 1024)) == kind.from_json(whole)
     assert refusal(kind, whole.ljust(256 * 1024 + 1)).endswith("longer than 262144 bytes")
@@ -287,7 +289,7 @@ def test_oauth_document_is_limited_to_256_kib(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("seconds", [3600, 3600.0, "3600", "3.6e3"])
-def test_numeric_strings_are_accepted_as_seconds(seconds: object) -> None:
+def test_oauth_lifetime_can_be_a_numeric_string(seconds: object) -> None:
     token = TokenResponse.from_json(text_of({**WHOLE[TokenResponse], "expires_in": seconds}))
     assert token.expires_in == 3600.0
     client = ClientInformation.from_json(text_of({"client_id": "x", "client_secret_expires_at": seconds}))
@@ -295,14 +297,14 @@ def test_numeric_strings_are_accepted_as_seconds(seconds: object) -> None:
 
 
 @pytest.mark.parametrize("seconds", ["soon", "nan", "inf", "-inf", "1e999", "", " 1", "true", True, [1], {}])
-def test_seconds_that_are_not_a_number_count_as_absent(seconds: object) -> None:
+def test_oauth_lifetime_that_is_not_a_number_is_treated_as_absent(seconds: object) -> None:
     token = TokenResponse.from_json(text_of({**WHOLE[TokenResponse], "expires_in": seconds}))
     client = ClientInformation.from_json(text_of({"client_id": "x", "client_secret_expires_at": seconds}))
     assert (token.expires_in, client.client_secret_expires_at) == (None, None)
 
 
 @pytest.mark.parametrize("seconds", [b"1e999", b"1" + b"0" * 5000])
-def test_seconds_out_of_range_count_as_absent(seconds: bytes) -> None:
+def test_oauth_lifetime_out_of_range_is_treated_as_absent(seconds: bytes) -> None:
     token = TokenResponse.from_json(b'{"access_token": "x", "token_type": "Bearer", "expires_in": %s}' % seconds)
     assert token.expires_in is None
 
@@ -332,7 +334,7 @@ def test_repr_of_an_oauth_document_contains_no_secrets(kind: Kind, secrets: list
 
 
 @members
-def test_error_about_a_refused_oauth_document_contains_none_of_its_values(kind: Kind, name: str) -> None:
+def test_error_for_a_refused_oauth_document_contains_none_of_its_values(kind: Kind, name: str) -> None:
     for wrong in (["geheim", 7], {"geheim": "geheim"}, "geheim" * 50_000, "geh\0eim", [["geheim"]]):
         document = {**WHOLE[kind], name: wrong}
         for data in (text_of(document), text_of(document)[:-5], text_of(document) + b"geheim", b"\xffgeheim"):
@@ -354,7 +356,7 @@ def test_error_about_a_refused_oauth_document_contains_none_of_its_values(kind: 
         },
     )
 )
-def test_written_client_metadata_can_be_read_again(given_members: dict[str, Any]) -> None:
+def test_oauth_client_metadata_can_be_read_again_after_it_is_written(given_members: dict[str, Any]) -> None:
     client = ClientMetadata(**given_members)
     assert ClientMetadata.from_json(client.to_json()) == client
     assert set(json.loads(client.to_json())) == set(given_members)
@@ -363,7 +365,7 @@ def test_written_client_metadata_can_be_read_again(given_members: dict[str, Any]
 # Fuzz
 
 
-def test_mutated_oauth_documents_are_read_or_refused() -> None:
+def test_mutated_oauth_documents_raise_no_unexpected_exception() -> None:
     chance = random.Random(13)
     pieces = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"null", b"1e9", b"-", b"\xff", b"\\u", b"true", b"[[[["]
     seeds = [(kind, text_of(WHOLE[kind])) for kind in WHOLE]
@@ -391,7 +393,7 @@ anything = st.recursive(
 
 @kinds
 @given(data=st.data())
-def test_oauth_documents_with_random_values_are_read_or_refused(kind: Kind, data: st.DataObject) -> None:
+def test_oauth_documents_with_random_values_raise_no_unexpected_exception(kind: Kind, data: st.DataObject) -> None:
     changed = data.draw(st.dictionaries(st.sampled_from(sorted(WHOLE[kind])), anything, max_size=3))
     with suppress(InvalidDocument):
         assert isinstance(kind.from_json(text_of({**WHOLE[kind], **changed})), kind)
@@ -399,6 +401,6 @@ def test_oauth_documents_with_random_values_are_read_or_refused(kind: Kind, data
 
 @kinds
 @given(data=st.binary())
-def test_random_bytes_are_read_or_refused_as_oauth_documents(kind: Kind, data: bytes) -> None:
+def test_random_bytes_read_as_an_oauth_document_raise_no_unexpected_exception(kind: Kind, data: bytes) -> None:
     with suppress(InvalidDocument):
         kind.from_json(data)

@@ -41,7 +41,7 @@ def test_cancel_params_raise_value_error_for_a_wait_longer_than_a_day() -> None:
             CancelParams(LONGEST, wait_ms=wait)
 
 
-def test_server_declares_its_longest_wait_in_milliseconds() -> None:
+def test_cancel_acknowledged_extension_declares_its_longest_wait_in_milliseconds() -> None:
     for seconds, declared in ((30.0, 30_000), (0.0001, 1), (DAY, DAY * 1000)):
         assert CancelAcknowledged(max_wait=seconds).server.max_wait_ms == declared
     assert CancelAcknowledged().server.max_wait_ms == 30_000

@@ -28,12 +28,12 @@ def declared(**capabilities: Any) -> ClientCapabilities:
         ".",
     ],
 )
-def test_undeclared_capability_is_not_supported(path: str) -> None:
+def test_supports_returns_false_for_an_undeclared_capability(path: str) -> None:
     assert not ClientCapabilities().supports(path)
 
 
 @pytest.mark.parametrize("name", ["sampling", "elicitation", "roots", "experimental", "extensions", "tasks"])
-def test_empty_object_declares_a_capability(name: str) -> None:
+def test_capability_with_an_empty_object_is_declared(name: str) -> None:
     assert declared(**{name: {}}).supports(name)
 
 
@@ -45,13 +45,13 @@ def test_declared_capability_does_not_imply_its_sub_capabilities() -> None:
     assert not client.supports("tasks.list")
 
 
-def test_only_the_declared_sub_capability_is_supported() -> None:
+def test_supports_returns_true_only_for_a_declared_sub_capability() -> None:
     client = declared(sampling={"tools": {}})
     assert client.supports("sampling.tools")
     assert not client.supports("sampling.context")
 
 
-def test_empty_elicitation_capability_means_form_only() -> None:
+def test_empty_elicitation_capability_declares_only_forms() -> None:
     client = declared(elicitation={})
     assert client.supports("elicitation.form")
     assert not client.supports("elicitation.url")
@@ -71,23 +71,23 @@ def test_elicitation_form_and_url_can_both_be_declared() -> None:
 
 @pytest.mark.parametrize("path", ["roots.list_changed", "roots.listChanged"])
 @pytest.mark.parametrize("flag", [True, False])
-def test_list_changed_flag_is_read_under_either_spelling(path: str, flag: bool) -> None:
+def test_supports_accepts_camel_case_and_snake_case_for_list_changed(path: str, flag: bool) -> None:
     assert declared(roots={"listChanged": flag}).supports(path) is flag
 
 
-def test_extension_capabilities_are_found_by_their_dotted_names() -> None:
+def test_supports_finds_extension_capabilities_by_their_dotted_names() -> None:
     client = declared(extensions={"io.example/tides": {"now": {}}, "io.example/off": False})
     assert client.supports("extensions.io.example/tides")
     assert not client.supports("extensions.io.example/waves")
     assert not client.supports("extensions.io.example/off")
 
 
-def test_deeply_nested_capabilities_are_found() -> None:
+def test_supports_finds_deeply_nested_capabilities() -> None:
     client = declared(tasks={"requests": {"sampling": {"createMessage": {}}}})
     assert client.supports("tasks.requests.sampling.createMessage")
     assert not client.supports("tasks.requests.elicitation")
 
 
 @pytest.mark.parametrize("path", ["supports", "__class__", "roots.list_changed.more", "sampling.__class__"])
-def test_capability_path_that_names_no_capability_is_not_supported(path: str) -> None:
+def test_supports_returns_false_for_a_path_that_names_no_capability(path: str) -> None:
     assert not declared(roots={"listChanged": True}, sampling={}).supports(path)

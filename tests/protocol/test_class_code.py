@@ -81,13 +81,13 @@ def test_extension_class_with_nested_specification_classes_is_read_and_written()
     assert unstructure(painted, LATEST_MODERN)["roots"] == {}
 
 
-def test_validation_error_inside_an_extension_class_has_its_path():
+def test_validation_error_inside_an_extension_class_contains_the_path():
     data = {"color": "red", "hullParts": [], "text": {"type": "text", "text": 1}}
     with pytest.raises(ValueError, match=r"^expected a string @ \$\.text\.text$"):
         structure(data, Painted)
 
 
-def test_structured_content_of_any_class_becomes_plain_json():
+def test_structured_content_of_any_class_is_written_as_plain_json():
     content = {"a": [1, {"b": Color.RED}], Color.RED: (1, 2), "text": TextContent("x"), "none": None}
     written = unstructure(CallToolResult(content=[], structured_content=content), LATEST_MODERN)
     assert written["structuredContent"] == {
@@ -98,7 +98,7 @@ def test_structured_content_of_any_class_becomes_plain_json():
     }
 
 
-def test_reader_of_an_optional_member_is_created_on_first_use():
+def test_generated_reader_of_an_optional_field_is_created_when_it_is_first_used():
     asked: list[Any] = []
 
     def hook_for(kind: Any) -> Any:
@@ -112,7 +112,7 @@ def test_reader_of_an_optional_member_is_created_on_first_use():
     assert asked.count(Roots | None) == 1
 
 
-def test_members_unknown_to_a_revision_are_neither_read_nor_written():
+def test_fields_that_a_revision_lacks_are_neither_read_nor_written():
     def unchanged(value: Any, _: Any = None) -> Any:
         return value
 
@@ -123,7 +123,7 @@ def test_members_unknown_to_a_revision_are_neither_read_nor_written():
     assert write(implementation) == {"name": "a", "version": "1", "title": "t"}
 
 
-def test_subclass_of_a_class_unknown_to_a_revision_is_refused() -> None:
+def test_object_of_a_class_that_a_revision_lacks_cannot_be_written() -> None:
     class Spoken(AudioContent):
         """A class of an author."""
 

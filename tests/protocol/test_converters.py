@@ -67,7 +67,7 @@ def fault(data: Any, kind: Any) -> str:
     return str(caught.value)
 
 
-def test_decoding_error_of_large_data_reports_only_the_first_invalid_member() -> None:
+def test_decoding_error_for_large_data_reports_only_the_first_invalid_field() -> None:
     assert fault({"messages": [1] * 100_000, "maxTokens": 5}, CreateMessageParams) == "expected an object"
     assert fault({"messages": [{}] * 100_000, "maxTokens": 5}, CreateMessageParams) == "missing 'role'"
 
@@ -137,18 +137,18 @@ def test_decoding_error_of_large_data_reports_only_the_first_invalid_member() ->
         (InputRequiredResult, {"inputRequests": []}, "expected an object @ $.inputRequests"),
     ],
 )
-def test_decoding_error_reports_the_path_of_the_invalid_member(kind: Any, data: Any, words: str) -> None:
+def test_decoding_error_reports_the_path_of_the_invalid_field(kind: Any, data: Any, words: str) -> None:
     assert words in fault(data, kind)
 
 
-def test_decoding_error_of_small_data_reports_all_invalid_members() -> None:
+def test_decoding_error_for_small_data_reports_all_invalid_fields() -> None:
     words = fault({"protocolVersion": 1, "capabilities": {"roots": 3}}, InitializeParams)
     assert "$.protocolVersion" in words
     assert "$.capabilities.roots" in words
     assert "missing 'clientInfo'" in words
 
 
-def test_invalid_params_raise_coded_error_invalid_params() -> None:
+def test_invalid_request_params_raise_coded_error_invalid_params() -> None:
     with pytest.raises(CodedError, match=r"Invalid params: missing 'name'") as caught:
         structure_params({}, CallToolParams, LATEST_LEGACY)
     assert caught.value.code == INVALID_PARAMS
@@ -158,7 +158,7 @@ NOT_YET = {"task": 3, "inputResponses": [], "requestState": {}}
 
 
 @every_revision
-def test_param_unknown_to_a_revision_is_ignored(revision: Revision) -> None:
+def test_request_param_that_a_revision_lacks_is_ignored(revision: Revision) -> None:
     had = {"2025-11-25": {"task"}, "2026-07-28": {"inputResponses", "requestState"}}.get(revision.name, set())
     for name, nonsense in NOT_YET.items():
         if name in had:
@@ -169,7 +169,7 @@ def test_param_unknown_to_a_revision_is_ignored(revision: Revision) -> None:
             assert params == CallToolParams("echo")
 
 
-def test_nested_member_unknown_to_a_revision_is_ignored() -> None:
+def test_nested_field_that_a_revision_lacks_is_ignored() -> None:
     opening = {
         "protocolVersion": "2024-11-05",
         "capabilities": {"roots": {}, "tasks": True, "elicitation": 3},
@@ -181,11 +181,11 @@ def test_nested_member_unknown_to_a_revision_is_ignored() -> None:
         structure(opening, InitializeParams)
 
 
-def test_missing_params_are_read_as_empty_params() -> None:
+def test_missing_request_params_are_read_as_empty_params() -> None:
     assert structure_params(None, PageParams, LATEST_LEGACY) == PageParams()
 
 
-def test_integer_is_accepted_as_number_and_stays_an_integer() -> None:
+def test_integer_is_accepted_as_a_number_and_stays_an_integer() -> None:
     heard = structure({"progressToken": 1, "progress": 3, "total": 4.0}, ProgressParams)
     assert [type(heard.progress), type(heard.total)] == [int, float]
     assert type(structure({"priority": 1}, Annotations).priority) is int
@@ -198,7 +198,7 @@ def test_integral_float_is_accepted_as_integer() -> None:
         structure({"messages": [], "maxTokens": 5.5}, CreateMessageParams)
 
 
-def test_null_counts_as_absent_for_optional_members() -> None:
+def test_null_in_an_optional_field_is_treated_as_absent() -> None:
     assert structure({"cursor": None}, PageParams) == PageParams()
 
 
@@ -234,13 +234,13 @@ def test_completion_references_are_distinguished_by_type() -> None:
     assert structure(template, CompleteParams).ref == ResourceTemplateReference("u")
 
 
-def test_elicitation_without_a_mode_is_a_form() -> None:
+def test_elicitation_without_a_mode_is_read_as_a_form_elicitation() -> None:
     form = {"message": "m", "requestedSchema": OBJECT}
     assert structure(form, ElicitParams) == ElicitFormParams("m", OBJECT)
     assert structure(form | {"mode": "form"}, ElicitParams) == ElicitFormParams("m", OBJECT)
 
 
-def test_elicitation_with_mode_url_is_a_url_elicitation() -> None:
+def test_elicitation_with_mode_url_is_read_as_a_url_elicitation() -> None:
     data = {"mode": "url", "message": "m", "url": "https://example.org", "elicitationId": "e"}
     assert structure(data, ElicitParams) == ElicitURLParams("m", "https://example.org", "e")
 
@@ -250,13 +250,13 @@ def test_elicitation_with_an_unknown_mode_is_refused(data: Any) -> None:
     assert "the elicitation mode must be form or url" in fault(data, ElicitParams)
 
 
-def test_sampling_message_holds_one_block_or_a_list() -> None:
+def test_sampling_message_can_contain_one_content_block_or_a_list() -> None:
     text = {"type": "text", "text": "a"}
     assert structure({"role": "user", "content": text}, SamplingMessage).content == TextContent("a")
     assert structure({"role": "user", "content": [text]}, SamplingMessage).content == [TextContent("a")]
 
 
-def test_sampling_result_keeps_unknown_members() -> None:
+def test_sampling_result_keeps_unknown_fields() -> None:
     data = {
         "role": "assistant",
         "model": "m",
@@ -269,7 +269,7 @@ def test_sampling_result_keeps_unknown_members() -> None:
     assert unstructure(heard, FIFTH) == data
 
 
-def test_task_without_ttl_never_expires() -> None:
+def test_task_without_a_ttl_field_is_read_as_never_expiring() -> None:
     """mcp 1.x leaves out the null that says so."""
     data = {"taskId": "t", "status": "working", "createdAt": "now", "lastUpdatedAt": "now"}
     assert structure(data, Task) == Task("t", "working", "now", "now", None)
@@ -277,7 +277,7 @@ def test_task_without_ttl_never_expires() -> None:
         structure(["t"], Task)
 
 
-def test_missing_cache_hints_mean_stale_and_private() -> None:
+def test_result_without_cache_hints_is_read_as_stale_and_private() -> None:
     heard = structure({"tools": []}, ListToolsResult)
     assert (heard.ttl_ms, heard.cache_scope) == (0, "private")
 
@@ -286,7 +286,7 @@ def test_missing_cache_hints_mean_stale_and_private() -> None:
     ("said", "meant"),
     [(-1, 0), ("5", 0), (None, 0), (True, 0), ([], 0), (1500.7, 1500), (-0.5, 0), (10**400, 10**400)],
 )
-def test_invalid_ttl_does_not_invalidate_the_result(said: object, meant: int) -> None:
+def test_result_with_an_invalid_ttl_is_still_read(said: object, meant: int) -> None:
     for kind in (ListToolsResult, DiscoverResult):
         data = {"tools": [], "supportedVersions": [], "capabilities": {}, "ttlMs": said, "cacheScope": "public"}
         heard = structure(data, kind)
@@ -307,22 +307,22 @@ def test_cacheable_result_that_is_not_an_object_is_refused() -> None:
 
 
 @every_revision
-def test_none_members_are_omitted_and_empty_members_are_written(revision: Revision) -> None:
+def test_none_fields_are_omitted_but_empty_fields_are_written(revision: Revision) -> None:
     assert unstructure(CallToolResult(), revision) == {"content": []}
     assert unstructure(CallToolParams("x", {}), revision) == {"name": "x", "arguments": {}}
 
 
 @every_revision
-def test_null_log_data_is_written_and_missing_logger_is_omitted(revision: Revision) -> None:
+def test_log_message_is_written_with_null_data_and_without_a_missing_logger_name(revision: Revision) -> None:
     assert unstructure(LogParams("info", None), revision) == {"level": "info", "data": None}
 
 
-def test_task_without_expiry_is_written_with_null_ttl() -> None:
+def test_task_that_never_expires_is_written_with_a_null_ttl() -> None:
     assert unstructure(Task("t", "working", "2026", "2026", None), FOURTH)["ttl"] is None
 
 
 @every_revision
-def test_integers_of_progress_stay_integers_when_written(revision: Revision) -> None:
+def test_integers_in_a_progress_notification_stay_integers_when_written(revision: Revision) -> None:
     data = unstructure(ProgressParams("7", 3, 10), revision)
     assert data == {"progressToken": "7", "progress": 3, "total": 10}
     assert type(data["progress"]) is int
@@ -333,20 +333,20 @@ def test_progress_message_is_omitted_in_revision_2024_11_05() -> None:
     assert ["message" in unstructure(params, revision) for revision in ALL] == [False, True, True, True, True]
 
 
-def test_cache_hints_are_always_written_in_the_modern_revision_only() -> None:
+def test_cache_hints_are_always_written_but_only_in_the_modern_revision() -> None:
     assert unstructure(ListToolsResult([]), FOURTH) == {"tools": []}
     assert unstructure(ListToolsResult([]), FIFTH) == {"tools": [], "ttlMs": 0, "cacheScope": "private"}
     assert unstructure(DiscoverResult([], ServerCapabilities()), FIFTH)["ttlMs"] == 0
 
 
-def test_implementation_info_is_written_without_members_unknown_to_the_revision() -> None:
+def test_implementation_info_is_written_without_fields_that_the_revision_lacks() -> None:
     me = Implementation("n", "1", title="T", description="D", icons=[Icon("i")], website_url="w")
     old = {"name": "n", "version": "1"}
     new = old | {"title": "T", "description": "D", "icons": [{"src": "i"}], "websiteUrl": "w"}
     assert [unstructure(me, revision) for revision in ALL] == [old, old, old | {"title": "T"}, new, new]
 
 
-def test_capabilities_are_written_without_members_unknown_to_the_revision() -> None:
+def test_capabilities_are_written_without_fields_that_the_revision_lacks() -> None:
     client = ClientCapabilities(
         roots=Roots(list_changed=True), sampling=Sampling(tools={}), elicitation=Elicitation(url={})
     )
@@ -361,7 +361,7 @@ def test_capabilities_are_written_without_members_unknown_to_the_revision() -> N
     ]
 
 
-def test_enum_members_and_nested_values_become_plain_json() -> None:
+def test_enum_members_and_nested_values_are_written_as_plain_json() -> None:
     class Wind(Enum):
         NORTH = "n"
 
@@ -370,31 +370,31 @@ def test_enum_members_and_nested_values_become_plain_json() -> None:
 
 
 @pytest.mark.parametrize("value", [[1, 2], "text", 3, False, 0])
-def test_structured_content_that_is_not_an_object_is_written_for_modern_clients_only(value: Any) -> None:
+def test_structured_content_that_is_not_an_object_is_written_only_for_modern_clients(value: Any) -> None:
     said = ["structuredContent" in unstructure(CallToolResult(structured_content=value), revision) for revision in ALL]
     assert said == [False, False, False, False, True]
 
 
-def test_structured_content_object_is_written_from_revision_2025_06_18_on() -> None:
+def test_structured_content_object_is_written_since_revision_2025_06_18() -> None:
     result = CallToolResult(structured_content={"a": 1})
     said = ["structuredContent" in unstructure(result, revision) for revision in ALL]
     assert said == [False, False, True, True, True]
 
 
 @pytest.mark.parametrize("schema", [{"type": "array"}, {"type": ["object"]}, {"anyOf": []}, {}])
-def test_output_schema_without_object_root_is_written_for_modern_clients_only(schema: Any) -> None:
+def test_output_schema_whose_root_is_not_an_object_is_written_only_for_modern_clients(schema: Any) -> None:
     tool = Tool("t", OBJECT, output_schema=schema)
     said = ["outputSchema" in unstructure(tool, revision) for revision in ALL]
     assert said == [False, False, False, False, True]
 
 
-def test_tool_execution_is_written_in_revision_2025_11_25_only() -> None:
+def test_tool_execution_field_is_written_only_in_revision_2025_11_25() -> None:
     tool = structure({"name": "t", "inputSchema": OBJECT, "execution": {"taskSupport": "optional"}}, Tool)
     said = ["execution" in unstructure(tool, revision) for revision in ALL]
     assert said == [False, False, False, True, False]
 
 
-def test_resource_link_becomes_text_in_revisions_without_links() -> None:
+def test_resource_link_is_written_as_text_in_revisions_without_links() -> None:
     result = CallToolResult([ResourceLink("Chart", "file:///chart.pdf", title="T")])
     text = {"type": "text", "text": "file:///chart.pdf"}
     link = {"type": "resource_link", "name": "Chart", "uri": "file:///chart.pdf", "title": "T"}
@@ -405,7 +405,7 @@ def test_resource_link_becomes_text_in_revisions_without_links() -> None:
 # What a revision has no words for at all
 
 
-def test_audio_content_is_not_expressible_in_revision_2024_11_05() -> None:
+def test_audio_content_cannot_be_written_in_revision_2024_11_05() -> None:
     audio = AudioContent("", "audio/ogg")
     for said in (
         audio,
@@ -420,13 +420,13 @@ def test_audio_content_is_not_expressible_in_revision_2024_11_05() -> None:
 
 @pytest.mark.parametrize("revision", ALL[:3], ids=str)
 @pytest.mark.parametrize("block", [ToolUseContent("i", "n", {}), ToolResultContent("i")], ids=lambda b: b.type)
-def test_sampling_tool_blocks_are_not_expressible_before_2025_11_25(revision: Revision, block: Any) -> None:
+def test_sampling_tool_blocks_cannot_be_written_before_revision_2025_11_25(revision: Revision, block: Any) -> None:
     with pytest.raises(NotExpressible, match="it needs 2025-11-25 or later"):
         unstructure(SamplingMessage("user", block), revision)
 
 
 @pytest.mark.parametrize("revision", ALL[:3], ids=str)
-def test_several_blocks_per_sampling_message_are_not_expressible_before_2025_11_25(revision: Revision) -> None:
+def test_sampling_message_with_several_blocks_cannot_be_written_before_revision_2025_11_25(revision: Revision) -> None:
     text = TextContent("a")
     for kind in (SamplingMessage("user", [text, text]), CreateMessageResult("user", [text, text], "m")):
         with pytest.raises(NotExpressible, match="exactly one content block"):
@@ -434,30 +434,30 @@ def test_several_blocks_per_sampling_message_are_not_expressible_before_2025_11_
 
 
 @pytest.mark.parametrize("revision", ALL[:3], ids=str)
-def test_list_of_one_sampling_block_is_written_as_a_single_block_in_old_revisions(revision: Revision) -> None:
+def test_sampling_message_with_a_list_of_one_block_is_written_as_one_block_in_old_revisions(revision: Revision) -> None:
     said = unstructure(SamplingMessage("user", [TextContent("a")]), revision)
     assert said == {"role": "user", "content": {"type": "text", "text": "a"}}
 
 
 @pytest.mark.parametrize("revision", ALL[3:], ids=str)
-def test_several_sampling_blocks_are_written_as_a_list(revision: Revision) -> None:
+def test_sampling_message_with_several_blocks_is_written_with_a_list(revision: Revision) -> None:
     said = unstructure(SamplingMessage("user", [TextContent("a"), TextContent("b")]), revision)
     assert [block["text"] for block in said["content"]] == ["a", "b"]
 
 
-def test_structured_tool_result_in_sampling_must_be_an_object_before_the_modern_revision() -> None:
+def test_tool_result_in_sampling_needs_an_object_as_structured_content_before_the_modern_revision() -> None:
     block = ToolResultContent("i", structured_content=[1])
     assert "structuredContent" not in unstructure(block, FOURTH)
     assert unstructure(block, FIFTH)["structuredContent"] == [1]
     assert unstructure(ToolResultContent("i", structured_content={"a": 1}), FOURTH)["structuredContent"] == {"a": 1}
 
 
-def test_url_elicitation_is_not_expressible_before_2025_11_25() -> None:
+def test_url_elicitation_cannot_be_written_before_revision_2025_11_25() -> None:
     with pytest.raises(NotExpressible, match="it needs 2025-11-25 or later"):
         unstructure(ElicitURLParams("m", "https://example.org", "e"), THIRD)
 
 
-def test_url_elicitation_is_written_with_id_only_in_revision_2025_11_25() -> None:
+def test_url_elicitation_is_written_with_an_id_only_in_revision_2025_11_25() -> None:
     params = ElicitURLParams("m", "https://example.org", "e")
     wire = {"mode": "url", "message": "m", "url": "https://example.org"}
     assert unstructure(params, FOURTH) == wire | {"elicitationId": "e"}
@@ -471,7 +471,7 @@ def test_form_elicitation_is_written_without_mode() -> None:
         assert "mode" not in unstructure(ElicitFormParams("m", {"type": "object", "properties": {}}), revision)
 
 
-def test_form_with_a_list_of_choices_is_not_expressible_in_2025_06_18() -> None:
+def test_form_with_a_list_of_choices_cannot_be_written_in_revision_2025_06_18() -> None:
     field = {"type": "array", "items": {"type": "string", "enum": ["n"]}}
     params = ElicitFormParams("m", {"type": "object", "properties": {"winds": field}})
     with pytest.raises(NotExpressible, match=r"'winds' is a list of choices.*2025-06-18"):
@@ -479,14 +479,14 @@ def test_form_with_a_list_of_choices_is_not_expressible_in_2025_06_18() -> None:
     assert unstructure(params, FOURTH)["requestedSchema"] == params.requested_schema
 
 
-def test_titled_choices_are_written_as_enum_names_in_2025_06_18() -> None:
+def test_titled_choices_are_written_as_enum_names_in_revision_2025_06_18() -> None:
     field = {"type": "string", "oneOf": [{"const": "n", "title": "North"}]}
     params = ElicitFormParams("m", {"type": "object", "properties": {"wind": field}})
     said = unstructure(params, THIRD)["requestedSchema"]["properties"]["wind"]
     assert said == {"type": "string", "enum": ["n"], "enumNames": ["North"]}
 
 
-def test_elicitation_answer_with_a_list_is_not_expressible_in_2025_06_18() -> None:
+def test_elicitation_answer_with_a_list_cannot_be_written_in_revision_2025_06_18() -> None:
     answer = ElicitResult("accept", {"wind": "n", "winds": ["n", "s"]})
     with pytest.raises(NotExpressible, match="'winds' is a list"):
         unstructure(answer, THIRD)
@@ -498,7 +498,7 @@ def test_elicitation_answer_without_content_has_only_an_action() -> None:
         assert unstructure(ElicitResult("decline"), revision) == {"action": "decline"}
 
 
-def test_root_is_written_with_meta_from_revision_2025_06_18_on() -> None:
+def test_root_is_written_with_meta_since_revision_2025_06_18() -> None:
     root = Root("file:///harbour", "Harbour", {"a": 1})
     assert unstructure(root, SECOND) == {"uri": "file:///harbour", "name": "Harbour"}
     assert unstructure(root, THIRD)["_meta"] == {"a": 1}

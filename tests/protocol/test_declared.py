@@ -24,14 +24,14 @@ _SINCE = {
 
 
 @pytest.mark.parametrize(("path", "since"), _SINCE.items())
-def test_capability_is_supported_from_its_revision_on(path: str, since: str) -> None:
+def test_capability_is_supported_since_the_revision_that_added_it(path: str, since: str) -> None:
     for name, revision in REVISIONS.items():
         assert declares(ALL, path, revision) is (name >= since), name
         assert has_capability(revision, path) is (name >= since), name
         assert not declares(ClientCapabilities(), path, revision)
 
 
-def test_sub_capability_added_later_was_implied_by_its_capability_before() -> None:
+def test_sub_capability_added_in_a_later_revision_is_implied_in_earlier_revisions() -> None:
     bare = ClientCapabilities(sampling=Sampling(), elicitation=Elicitation(url={}))
     for name, supported in (("2025-06-18", True), ("2025-11-25", False), ("2026-07-28", False)):
         assert declares(bare, "sampling.context", REVISIONS[name]) is supported

@@ -90,7 +90,7 @@ def test_elicitation_form_may_have_no_fields() -> None:
         {"$ref": "#/$defs/Form", "type": "object", "properties": {}},
     ],
 )
-def test_schema_that_is_not_a_flat_object_is_refused_as_form(schema: Any) -> None:
+def test_schema_that_is_not_a_flat_object_is_refused_as_an_elicitation_form(schema: Any) -> None:
     assert "a form schema" in refusal(schema)
 
 
@@ -103,7 +103,7 @@ def test_form_schema_that_is_too_large_is_refused() -> None:
 
 
 @pytest.mark.parametrize("required", [None, "wind", ["sea"], [1], {"wind": True}])
-def test_required_names_must_be_fields_of_the_form(required: Any) -> None:
+def test_form_schema_that_requires_an_unknown_field_is_refused(required: Any) -> None:
     assert "required" in refusal(form(wind={"type": "string"}) | {"required": required})
 
 
@@ -164,7 +164,9 @@ BAD_FIELDS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("field", "fault"), BAD_FIELDS.values(), ids=BAD_FIELDS.keys())
-def test_field_type_unknown_to_the_specification_is_refused_naming_the_field(field: Any, fault: str) -> None:
+def test_form_field_of_a_type_outside_the_specification_is_refused_and_the_error_names_the_field(
+    field: Any, fault: str
+) -> None:
     message = refusal(form(fine={"type": "string"}, gusts=field))
     assert "'gusts'" in message
     assert fault in message
@@ -181,7 +183,7 @@ def test_titled_choices_become_enum_names_in_2025_06_18_forms() -> None:
     }
 
 
-def test_only_booleans_keep_their_default_in_2025_06_18_forms() -> None:
+def test_only_boolean_fields_keep_their_default_in_2025_06_18_forms() -> None:
     old = first_form(form(pets=FIELDS["boolean"], force=FIELDS["integer"], berth=FIELDS["bounded string"]))
     assert old["properties"]["pets"] == FIELDS["boolean"]
     assert "default" not in old["properties"]["force"]
@@ -258,5 +260,5 @@ def test_at_most_300_characters_of_a_long_host_name_in_an_elicitation_url_are_de
     assert max(lengths, default=0) <= 300
 
 
-def test_infinite_bound_in_a_form_is_accepted_before_encoding() -> None:
+def test_form_check_accepts_an_infinite_bound() -> None:
     check_form_schema(form(force={"type": "number", "maximum": math.inf}))

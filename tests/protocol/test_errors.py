@@ -16,7 +16,7 @@ from trio_mcp.protocol.types.lifecycle import ClientCapabilities
 
 
 @pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
-def test_missing_capability_is_an_invalid_request_in_legacy_revisions(revision: Revision) -> None:
+def test_missing_capability_error_has_code_invalid_request_in_legacy_revisions(revision: Revision) -> None:
     error = CapabilityMissing("sampling.tools", revision)
     assert (error.code, error.data) == (INVALID_REQUEST, None)
     assert "sampling.tools" in error.message
@@ -26,7 +26,7 @@ def test_missing_capability_is_an_invalid_request_in_legacy_revisions(revision: 
     ("capability", "required"),
     [("roots", {"roots": {}}), ("elicitation.url", {"elicitation": {"url": {}}})],
 )
-def test_missing_capability_is_an_object_in_the_error_data_of_modern_revisions(
+def test_missing_capability_error_data_names_the_capability_as_an_object_in_modern_revisions(
     capability: str, required: dict[str, object]
 ) -> None:
     error = CapabilityMissing(capability, LATEST_MODERN)
@@ -35,5 +35,5 @@ def test_missing_capability_is_an_object_in_the_error_data_of_modern_revisions(
     assert structure(error.data["requiredCapabilities"], ClientCapabilities).supports(capability)
 
 
-def test_no_back_channel_is_an_internal_error() -> None:
+def test_no_back_channel_error_is_sent_as_an_internal_error() -> None:
     assert NoBackChannel("this server is run stateless").code == INTERNAL_ERROR

@@ -19,11 +19,11 @@ from trio_mcp.protocol.fields import history_of, since, wire_name
         ("meta", "_meta"),
     ],
 )
-def test_wire_name_is_camel_case_and_meta_starts_with_an_underscore(name: str, wire: str) -> None:
+def test_json_field_name_is_camel_case_and_meta_starts_with_an_underscore(name: str, wire: str) -> None:
     assert wire_name(name) == wire
 
 
-def test_field_keeps_its_first_and_last_revision() -> None:
+def test_field_definition_keeps_its_first_and_last_revision() -> None:
     @attrs.frozen
     class Pennant:
         always: int = 0

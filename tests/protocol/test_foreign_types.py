@@ -20,11 +20,11 @@ from trio_mcp.protocol.foreign_types import read_foreign, schema_of_foreign, wri
         (Integral, {"type": "integer"}),
     ],
 )
-def test_foreign_class_has_the_schema_of_its_json_form(kind: Any, schema: dict[str, Any]) -> None:
+def test_standard_library_class_has_the_schema_of_its_json_representation(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of_foreign(kind, read=False) == schema
 
 
-def test_numpy_classes_have_the_schemas_of_their_json_forms() -> None:
+def test_numpy_classes_have_the_schemas_of_their_json_representations() -> None:
     numpy = pytest.importorskip("numpy", reason="needs numpy: pip install -e '.[test]'")
     for kind, schema in [
         (numpy.bool_, {"type": "boolean"}),
@@ -54,7 +54,7 @@ def test_fraction_can_be_written_but_not_read() -> None:
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_class_without_json_form_raises_type_error_with_what_to_write(read: bool) -> None:
+def test_class_that_json_cannot_represent_raises_type_error_that_says_what_to_write(read: bool) -> None:
     class Frame:
         pass
 

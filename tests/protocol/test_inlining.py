@@ -36,30 +36,30 @@ def test_schema_definition_is_inlined_at_each_of_its_references() -> None:
     }
 
 
-def test_annotations_next_to_a_reference_override_the_annotations_of_the_definition() -> None:
+def test_schema_annotations_beside_a_reference_override_those_of_the_definition() -> None:
     found = inlined(schema({"a": ref("Point", description="here", title="A", default={"x": 1})}, Point=POINT))
     assert found["properties"]["a"] == {**POINT, "description": "here", "title": "A", "default": {"x": 1}}
 
 
-def test_constraints_next_to_a_reference_are_combined_with_the_definition() -> None:
+def test_schema_constraints_beside_a_reference_are_combined_with_the_definition() -> None:
     found = inlined(schema({"a": ref("Point", required=["y"])}, Point=POINT))
     assert found["properties"]["a"] == {"required": ["y"], "allOf": [POINT]}
 
 
-def test_recursive_definition_is_kept_with_the_definitions_it_needs() -> None:
+def test_recursive_schema_definition_is_kept_with_the_definitions_it_needs() -> None:
     other = {"type": "string"}
     found = inlined(schema({"a": ref("Tree"), "b": ref("Other")}, Tree=TREE, Point=POINT, Other=other, Unused=other))
     assert found["properties"] == {"a": ref("Tree"), "b": other}
     assert set(found["$defs"]) == {"Tree", "Point"}
 
 
-def test_mutually_recursive_definitions_are_kept() -> None:
+def test_mutually_recursive_schema_definitions_are_kept() -> None:
     one, two = {"properties": {"two": ref("Two")}}, {"properties": {"one": ref("One")}}
     given = schema({"a": ref("One")}, One=one, Two=two)
     assert inlined(given) == given
 
 
-def test_references_to_the_older_definitions_keyword_are_inlined() -> None:
+def test_schema_references_to_the_older_definitions_keyword_are_inlined() -> None:
     given = {"properties": {"a": {"$ref": "#/definitions/Point"}}, "definitions": {"Point": POINT}}
     assert inlined(given) == {"properties": {"a": POINT}}
 
@@ -78,7 +78,7 @@ def test_schema_without_inlinable_references_is_unchanged(given: Any) -> None:
     assert inlined(given) in (given, {key: value for key, value in given.items() if key != "$defs"})
 
 
-def test_names_and_data_that_look_like_references_are_unchanged() -> None:
+def test_names_and_data_that_look_like_schema_references_are_unchanged() -> None:
     given = schema(
         {"$ref": {"type": "string"}, "default": {"const": ref("Point")}, "e": {"enum": [ref("Point")]}}, Point=POINT
     )
@@ -112,7 +112,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=examples(200))
 @given(root=SCHEMAS, a=SCHEMAS, value=VALUES)
-def test_inlined_schema_accepts_the_same_values(root: Any, a: Any, value: Any) -> None:
+def test_inlined_schema_accepts_the_same_values_as_the_original(root: Any, a: Any, value: Any) -> None:
     given = {"properties": {"root": root}, "$defs": {"A": a, "B": {"type": "integer", "maximum": 3}}}
     try:
         before = SchemaValidator(given)

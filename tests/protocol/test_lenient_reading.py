@@ -190,17 +190,17 @@ def test_unknown_content_block_exposes_its_type(raw: Any, name: str) -> None:
         ({"a": 1}, [UnknownContent({"a": 1})]),
     ],
 )
-def test_content_that_is_not_a_list_of_blocks_is_read_leniently(content: Any, blocks: list[Any]) -> None:
+def test_content_that_is_not_a_list_of_blocks_is_read_without_an_error(content: Any, blocks: list[Any]) -> None:
     assert read(CallToolResult, {"content": content})[0].content == blocks
 
 
 @pytest.mark.parametrize("value", ["true", "True", "yes", 1, "disk full", ["disk full"], {"code": 5}])
-def test_truthy_is_error_that_is_not_a_boolean_means_failure(value: Any) -> None:
+def test_truthy_is_error_value_that_is_not_a_boolean_is_read_as_failure(value: Any) -> None:
     assert read(CallToolResult, {"content": [TEXT], "isError": value})[0].is_error is True
 
 
 @pytest.mark.parametrize("value", ["false", "False", "no", "0", "", 0, [], {}])
-def test_falsy_is_error_that_is_not_a_boolean_means_success(value: Any) -> None:
+def test_falsy_is_error_value_that_is_not_a_boolean_is_read_as_success(value: Any) -> None:
     found, _ = read(CallToolResult, {"content": [TEXT], "isError": value})
     assert (found.is_error, found.content) == (False, [USEFUL])
 
@@ -222,7 +222,7 @@ INFO = {"serverInfo": {"name": "n", "version": "1"}}
         ({"tools": {}, "tasks": True, "extensions": "x"}, ["tools"]),
     ],
 )
-def test_malformed_capabilities_declare_the_names_they_contain(capabilities: Any, declared: list[str]) -> None:
+def test_malformed_capabilities_object_declares_the_names_it_contains(capabilities: Any, declared: list[str]) -> None:
     names = ("tools", "prompts", "resources", "logging", "completions")
     for kind, more in ((InitializeResult, {**VERSION, **INFO}), (DiscoverResult, {"supportedVersions": ["x"]})):
         found, reports = read(kind, {**more, "capabilities": capabilities})
@@ -242,7 +242,7 @@ def test_malformed_capabilities_declare_the_names_they_contain(capabilities: Any
         ({"name": "n", "version": "1", "icons": [None], "title": {}, "websiteUrl": 5}, "n", "1"),
     ],
 )
-def test_malformed_server_info_is_read_leniently(info: Any, name: str, version: str) -> None:
+def test_malformed_server_info_is_read_without_an_error(info: Any, name: str, version: str) -> None:
     found, _ = read(InitializeResult, {**VERSION, "capabilities": {}, "serverInfo": info, "instructions": ["x"]})
     assert found.server_info == Implementation(name, version)
     assert found.instructions is None
@@ -266,7 +266,7 @@ def test_initialize_result_without_a_version_raises_protocol_violation(nothing: 
         ({"role": "assistant", "content": {"type": "video"}}, "assistant", UnknownContent({"type": "video"})),
     ],
 )
-def test_malformed_prompt_message_is_read_leniently(message: Any, role: str, content: Any) -> None:
+def test_malformed_prompt_message_is_read_without_an_error(message: Any, role: str, content: Any) -> None:
     found, _ = read(GetPromptResult, {"messages": [message, None], "description": 5})
     assert [(each.role, each.content) for each in found.messages] == [(role, content)]
 
@@ -288,7 +288,7 @@ def test_prompt_message_with_several_blocks_becomes_several_messages() -> None:
         ({"uri": 5, "blob": "aa", "mimeType": 5}, BlobResourceContents("", "aa")),
     ],
 )
-def test_malformed_resource_contents_are_read_leniently(contents: Any, read_as: Any) -> None:
+def test_malformed_resource_contents_are_read_without_an_error(contents: Any, read_as: Any) -> None:
     good = {"uri": "v", "text": "good"}
     for whole in ([contents, good], [good, contents, None, {"uri": "u"}, {"uri": "u", "text": None}]):
         found, _ = read(ReadResourceResult, {"contents": whole, "ttlMs": "x"})
@@ -307,12 +307,12 @@ def test_malformed_resource_contents_are_read_leniently(contents: Any, read_as: 
         ([], []),
     ],
 )
-def test_malformed_completion_keeps_its_strings(completion: Any, values: list[str]) -> None:
+def test_malformed_completion_result_keeps_its_string_values(completion: Any, values: list[str]) -> None:
     found, _ = read(CompleteResult, {"completion": completion})
     assert (found.completion.values, found.completion.has_more) == (values, None)
 
 
-def test_malformed_sampling_result_is_read_leniently() -> None:
+def test_malformed_sampling_result_is_read_without_an_error() -> None:
     found, _ = read(CreateMessageResult, {"role": "model", "content": [TEXT, {"type": "video"}], "stopReason": 5})
     assert (found.text, found.role, found.model) == ("useful", "assistant", "unknown")
     with pytest.raises(ProtocolViolation):
@@ -324,7 +324,7 @@ def test_malformed_elicitation_result_raises_protocol_violation() -> None:
         read(ElicitResult, {"action": "accept", "content": "yes"})
 
 
-def test_repaired_result_keeps_unknown_members_and_the_original_is_unchanged() -> None:
+def test_repaired_result_keeps_unknown_fields_and_does_not_change_the_original() -> None:
     tool = {**GOOD, "annotations": {"readOnlyHint": "true", "x": 1}, "future": 1}
     data = {"tools": [tool, None], "also": 2}
     mended = repaired_result("tools/list", data, ListToolsResult)
@@ -347,14 +347,14 @@ def test_warning_about_a_malformed_result_lists_five_errors_and_counts_the_rest(
     assert len(words) < 500
 
 
-def test_result_with_too_many_invalid_members_raises_protocol_violation() -> None:
+def test_result_with_too_many_invalid_items_raises_protocol_violation() -> None:
     with pytest.raises(ProtocolViolation, match="a/method"):
         read(ListToolsResult, {"tools": [None] * 10_001})
     with pytest.raises(ProtocolViolation, match="a/method"):
         read(CallToolResult, {"content": [5] * 10_001})
 
 
-def test_malformed_extension_class_raises_protocol_violation() -> None:
+def test_malformed_result_read_as_an_extension_class_raises_protocol_violation() -> None:
     @attrs.frozen
     class Berth:
         name: str

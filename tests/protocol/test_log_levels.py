@@ -9,7 +9,7 @@ from trio_mcp.protocol.types.notifications import DEFAULT_LOG_LEVEL, LogLevel, l
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-def test_log_levels_rank_from_debug_to_emergency() -> None:
+def test_log_levels_are_ordered_from_debug_to_emergency() -> None:
     assert [log_level_rank(level) for level in LEVELS] == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
@@ -18,12 +18,12 @@ def test_log_level_enum_has_the_levels_in_order() -> None:
 
 
 @pytest.mark.parametrize("level", ["loud", "", "DEBUG", "warn", "Error"])
-def test_unknown_log_level_ranks_below_all(level: str) -> None:
+def test_unknown_log_level_is_ordered_below_all_others(level: str) -> None:
     assert log_level_rank(level) == -1
 
 
 @pytest.mark.parametrize("minimum", LEVELS)
-def test_log_level_passes_from_the_minimum_on(minimum: str) -> None:
+def test_log_level_passes_if_it_is_at_or_above_the_minimum(minimum: str) -> None:
     assert [level for level in LEVELS if should_log(level, minimum)] == LEVELS[LEVELS.index(minimum) :]
 
 
@@ -33,7 +33,7 @@ def test_unknown_log_level_always_passes(minimum: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_unknown_minimum_log_level_admits_everything(level: str) -> None:
+def test_unknown_minimum_log_level_lets_every_level_pass(level: str) -> None:
     assert should_log(level, "loud")
 
 

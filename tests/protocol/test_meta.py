@@ -17,12 +17,12 @@ def test_strings_and_integers_are_progress_tokens_even_if_falsy(token: int | str
 
 
 @pytest.mark.parametrize("token", [None, True, False, 1.5, 1.0, [], {}])
-def test_other_json_values_are_not_progress_tokens(token: Any) -> None:
+def test_json_values_that_are_neither_strings_nor_integers_are_not_progress_tokens(token: Any) -> None:
     assert progress_token_of({"progressToken": token}) is None
 
 
 @pytest.mark.parametrize("meta", [{}, {"progresstoken": 1}, None, [], "progressToken", 7])
-def test_meta_without_progress_token_has_no_token(meta: Any) -> None:
+def test_progress_token_is_none_if_meta_has_no_token(meta: Any) -> None:
     assert progress_token_of(meta) is None
 
 
@@ -46,7 +46,7 @@ def test_meta_without_progress_token_has_no_token(meta: Any) -> None:
         "io.modelcontextprotocol/related-task",
     ],
 )
-def test_meta_key_is_a_name_with_or_without_a_prefix(key: str) -> None:
+def test_meta_key_can_be_a_name_with_or_without_a_prefix(key: str) -> None:
     check_meta_keys({key: 1})
 
 
@@ -80,7 +80,7 @@ def test_malformed_meta_key_is_refused(key: str) -> None:
     "key",
     ["io.modelcontextprotocol/mine", "dev.mcp/", "org.modelcontextprotocol.api/x", "com.mcp.tools/x", "com.MCP/x"],
 )
-def test_reserved_meta_prefix_is_refused_with_an_alternative(key: str) -> None:
+def test_reserved_meta_prefix_is_refused_and_the_error_suggests_an_alternative(key: str) -> None:
     with pytest.raises(ValueError, match=r"reserved for MCP.*com\.example/"):
         check_meta_keys({key: 1})
 

@@ -60,13 +60,13 @@ NOTIFICATIONS: dict[tuple[Role, str], set[str]] = {
 
 
 @pytest.mark.parametrize(("role", "name"), REQUESTS)
-def test_each_role_may_send_the_requests_of_the_revision(role: Role, name: str) -> None:
+def test_clients_and_servers_may_send_exactly_the_requests_of_their_revision(role: Role, name: str) -> None:
     rows = REVISIONS[name]._methods.values()
     assert {row.name for row in rows if row.is_request and row.sent_by(role)} == REQUESTS[role, name]
 
 
 @pytest.mark.parametrize(("role", "name"), NOTIFICATIONS)
-def test_each_role_may_send_the_notifications_of_the_revision(role: Role, name: str) -> None:
+def test_clients_and_servers_may_send_exactly_the_notifications_of_their_revision(role: Role, name: str) -> None:
     rows = REVISIONS[name]._methods.values()
     assert {row.name for row in rows if not row.is_request and row.sent_by(role)} == NOTIFICATIONS[role, name]
 
@@ -90,12 +90,12 @@ def test_every_method_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
-def test_progress_is_sent_by_both_roles_in_legacy_revisions(revision: Revision) -> None:
+def test_clients_and_servers_can_send_progress_in_legacy_revisions(revision: Revision) -> None:
     assert revision._methods["notifications/progress"].sent_by("client")
     assert revision._methods["notifications/progress"].sent_by("server")
 
 
-def test_progress_is_sent_by_servers_only_in_modern_revisions() -> None:
+def test_only_servers_can_send_progress_in_modern_revisions() -> None:
     assert not LATEST_MODERN._methods["notifications/progress"].sent_by("client")
     assert LATEST_MODERN._methods["notifications/progress"].sent_by("server")
 
@@ -112,7 +112,7 @@ def test_progress_is_sent_by_servers_only_in_modern_revisions() -> None:
         ([("a", 1), ("b", 2)], 0),
     ],
 )
-def test_pagination_stops_if_a_cursor_or_page_brings_nothing_new(
+def test_pagination_stops_if_a_cursor_repeats_or_a_page_has_no_new_items(
     pages: list[tuple[str, object]], followed: int
 ) -> None:
     seen = set[int]()

@@ -54,13 +54,13 @@ def test_header_annotation_is_found_in_nested_properties(kind: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", " ", "My Region", "Region:Primary", "Région", "Region\t1", "a\r\nb", "a\n", "x" + "\0"]
 )
-def test_header_name_with_invalid_characters_is_refused(name: str) -> None:
+def test_header_annotation_with_invalid_characters_in_the_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="can't be part of a header name"):
         param_headers(schema(a={"type": "string", "x-mcp-header": name}))
 
 
 @pytest.mark.parametrize("name", [None, 1, True, ["Region"], {"name": "Region"}])
-def test_header_name_that_is_not_a_string_is_refused(name: Any) -> None:
+def test_header_annotation_whose_name_is_not_a_string_is_refused(name: Any) -> None:
     with pytest.raises(ValueError, match="a value of type"):
         param_headers(schema(a={"type": "string", "x-mcp-header": name}))
 
@@ -79,7 +79,7 @@ def test_header_annotation_without_a_type_is_refused() -> None:
 
 
 @pytest.mark.parametrize("other", ["Region", "region", "REGION"])
-def test_header_names_must_be_unique_ignoring_case(other: str) -> None:
+def test_tool_with_header_names_that_differ_only_in_case_is_refused(other: str) -> None:
     with pytest.raises(ValueError, match=r"already the header of 'a'"):
         param_headers(schema(a=REGION, b=schema(c={"type": "integer", "x-mcp-header": other})))
 
@@ -143,7 +143,7 @@ def test_header_annotation_in_a_very_deep_schema_is_found() -> None:
     assert param_headers(deep)[0].path == ("a",) * 10_000
 
 
-def test_wide_and_deep_schema_is_searched_in_little_memory() -> None:
+def test_search_for_header_annotations_in_a_wide_and_deep_schema_uses_little_memory() -> None:
     wide: dict[str, Any] = {"properties": {f"a{at}": {"type": "string"} for at in range(20_000)}}
     for _ in range(500):
         wide = schema(a=wide)
@@ -164,7 +164,7 @@ def test_tool_with_more_than_a_hundred_headers_is_refused() -> None:
     assert len(param_headers(schema(**many))) == 100
 
 
-def test_error_about_a_foreign_schema_is_short() -> None:
+def test_error_for_an_invalid_tool_schema_of_a_server_is_short() -> None:
     with pytest.raises(ValueError, match="can't be part of") as caught:
         param_headers(schema(**{"a" * 10_000: {"x-mcp-header": "é" * 10_000}}))
     assert len(str(caught.value)) < 500
@@ -194,7 +194,7 @@ def test_error_about_a_foreign_schema_is_short() -> None:
         ("file:///a%20b", "file:///a%20b"),
     ],
 )
-def test_header_text_is_sent_unchanged_or_in_base64(text: str, written: str) -> None:
+def test_argument_text_is_sent_in_a_header_unchanged_or_in_base64(text: str, written: str) -> None:
     assert header_value(text) == encoded_name(text) == written
     assert decoded(written) == text
 
@@ -222,12 +222,14 @@ def test_header_text_is_sent_unchanged_or_in_base64(text: str, written: str) -> 
         (object(), None),
     ],
 )
-def test_header_value_is_written_as_in_the_json_body(argument: object, written: str | None) -> None:
+def test_argument_is_written_in_a_header_in_the_same_way_as_in_the_json_body(
+    argument: object, written: str | None
+) -> None:
     assert header_value(argument) == written
 
 
 @pytest.mark.parametrize("number", [MOST + 1, -MOST - 1, 10**4000, 1e300])
-def test_number_beyond_safe_integer_range_is_not_sent_in_a_header(number: float) -> None:
+def test_number_beyond_the_safe_integer_range_is_not_sent_in_a_header(number: float) -> None:
     with pytest.raises(ValueError, match=f"must be within ±{MOST}"):
         header_value(number)
 
@@ -256,7 +258,7 @@ def test_invalid_encoded_header_text_is_refused(text: str) -> None:
 
 
 @given(st.text())
-def test_every_text_survives_encoding_in_a_header(text: str) -> None:
+def test_every_text_is_unchanged_after_encoding_and_decoding_in_a_header(text: str) -> None:
     written = encoded_name(text)
     assert written.isascii()
     assert written.isprintable() or not written
@@ -315,18 +317,18 @@ def test_argument_that_cannot_be_a_header_is_named_in_the_error() -> None:
 
 @pytest.mark.parametrize("text", ["42", "42.0", "42.000", "042", "=?base64?NDI=?="])
 @pytest.mark.parametrize("argument", [42, 42.0])
-def test_header_numbers_are_compared_as_numbers(text: str, argument: float) -> None:
+def test_numbers_in_headers_are_compared_with_arguments_as_numbers(text: str, argument: float) -> None:
     assert check({"mcp-param-count": text}, {"count": argument}, TABLE) is None
 
 
 @pytest.mark.parametrize(
     "text", ["43", "42.5", "4.2e1", "+42", " 42", "0x2a", "4_2", "", "٤٢", "42.", "-42", "=?base64?NDM=?="]
 )
-def test_different_or_malformed_header_number_is_a_mismatch(text: str) -> None:
+def test_different_or_malformed_number_in_a_header_causes_a_header_mismatch(text: str) -> None:
     assert check({"mcp-param-count": text}, {"count": 42}, TABLE)
 
 
-def test_large_header_numbers_are_compared_exactly() -> None:
+def test_large_numbers_in_headers_are_compared_exactly() -> None:
     assert check({"mcp-param-count": str(2**60)}, {"count": 2**60}, TABLE) is None
     assert check({"mcp-param-count": str(2**60 + 1)}, {"count": 2**60}, TABLE)
     assert check({"mcp-param-count": "9" * 9000}, {"count": 10**5000}, TABLE)
@@ -356,19 +358,19 @@ def test_large_header_numbers_are_compared_exactly() -> None:
         ({"mcp-param-region": "é"}, {"region": "é"}, "Mcp-Param-Region: the value contains characters"),
     ],
 )
-def test_mismatch_of_mirrored_header_and_argument_is_described(
+def test_error_for_a_header_that_differs_from_its_argument_describes_the_mismatch(
     headers: dict[str, str], arguments: dict[str, Any], words: str
 ) -> None:
     assert words in (check(headers, arguments, TABLE) or "they agree")
 
 
-def test_header_that_occurs_twice_is_a_mismatch() -> None:
+def test_mirrored_header_that_occurs_twice_causes_a_header_mismatch() -> None:
     arguments = {"region": "eu, eu"}
     assert check({"mcp-param-region": "eu, eu"}, arguments, TABLE) is None
     assert check({"mcp-param-region": "eu, eu"}, arguments, TABLE, {"mcp-param-region"})
 
 
-def test_headers_not_named_in_the_schema_are_ignored() -> None:
+def test_headers_that_the_tool_schema_does_not_name_are_ignored() -> None:
     assert check({"mcp-param-other": "x", "mcp-param-regio": "\xff"}, {}, TABLE, {"mcp-param-other"}) is None
 
 
@@ -376,14 +378,14 @@ VALUES = st.none() | st.text() | st.booleans() | st.integers(-MOST, MOST) | st.f
 
 
 @given(VALUES, VALUES, VALUES)
-def test_headers_written_by_a_client_match_when_read_by_a_server(region: Any, count: Any, deep: Any) -> None:
+def test_headers_written_by_a_client_match_the_arguments_read_by_a_server(region: Any, count: Any, deep: Any) -> None:
     arguments = {"region": region, "count": count, "inner": {"deep": deep}}
     headers = lower(headers_for(TABLE, arguments))
     assert check(headers, json.loads(json.dumps(arguments)), TABLE) is None
 
 
 @given(VALUES, VALUES)
-def test_headers_of_another_call_match_only_if_the_values_are_equal(mine: Any, other: Any) -> None:
+def test_headers_of_another_call_match_only_if_its_argument_values_are_equal(mine: Any, other: Any) -> None:
     headers = lower(headers_for(TABLE, {"count": other, "region": other}))
     sent = {"count": mine, "region": mine}
     same = header_value(mine) == header_value(other)

@@ -96,7 +96,7 @@ def test_integral_float_is_converted_to_int_where_the_class_has_an_int_field() -
         (0.0, Annotated[int, msgspec.Meta(ge=1)]),
     ],
 )
-def test_convert_refuses_other_values_than_integral_floats_for_int_fields(data: Any, kind: Any) -> None:
+def test_convert_refuses_values_that_are_not_integral_floats_for_int_fields(data: Any, kind: Any) -> None:
     with pytest.raises(ValueError, match="Expected"):
         convert(data, kind)
 
@@ -106,7 +106,7 @@ def test_is_plain_class_is_false_for_attrs_classes_and_subclasses_of_builtin_col
     assert not any(map(is_plain_class, (attrs.make_class("C", []), tuple, int, UserList, list[int])))
 
 
-def test_optional_fields_are_nullable_fields_without_a_default() -> None:
+def test_optional_fields_function_returns_nullable_fields_without_a_default() -> None:
     @dataclass
     class Form:
         name: str

@@ -49,7 +49,7 @@ AB = {"type": "string", "enum": ["b", "a"]}
     ids=str,
 )
 @pytest.mark.parametrize("place", ["root", "items", "named", "definition", "branch"])
-def test_portable_schema_differs_only_in_keywords_that_language_models_refuse(
+def test_portable_schema_changes_only_keywords_that_language_models_refuse(
     place: str, schema: Any, expected: Any
 ) -> None:
     def placed(part: Any) -> Any:

@@ -54,7 +54,7 @@ def test_result_as_converts_to_the_requested_class(given: CallToolResult, kind: 
         (result({"x": 1}), str, "Expected `str`"),
     ],
 )
-def test_result_as_raises_value_error_naming_the_path_of_a_mismatch(
+def test_result_as_raises_value_error_that_names_the_path_of_a_mismatch(
     given: CallToolResult, kind: Any, told: str
 ) -> None:
     with pytest.raises(ValueError, match=told):
@@ -67,7 +67,7 @@ def test_result_as_raises_tool_error_for_a_failed_tool() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_value_returned_by_a_tool_is_read_as_the_same_class_by_a_client(era: Any) -> None:
+async def test_client_can_read_a_value_returned_by_a_tool_as_the_same_class(era: Any) -> None:
     server = Server("s")
 
     @server.tool

@@ -73,5 +73,5 @@ def test_negotiate_returns_the_requested_legacy_revision(requested: str) -> None
 
 
 @pytest.mark.parametrize("requested", ["", "1.0", "2024-10-07", "2099-01-01", *MODERN])
-def test_negotiate_returns_the_latest_legacy_revision_for_other_requests(requested: str) -> None:
+def test_negotiate_returns_the_latest_legacy_revision_if_the_requested_one_is_unknown(requested: str) -> None:
     assert negotiate(requested) is LATEST_LEGACY

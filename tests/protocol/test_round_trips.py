@@ -47,14 +47,16 @@ def _name(case: tuple[Revision, str, Any]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES + INSIDE, ids=_name)
-def test_minimal_message_survives_a_round_trip_in_each_revision(case: tuple[Revision, str, Any]) -> None:
+def test_minimal_message_is_unchanged_after_writing_and_reading_in_each_revision(
+    case: tuple[Revision, str, Any],
+) -> None:
     revision, _, kind = case
     said = minimal(kind, revision)
     assert structure(over_the_wire(said, revision), kind) == restricted(said, revision)
 
 
 @pytest.mark.parametrize("case", CASES + INSIDE, ids=_name)
-def test_full_message_survives_a_round_trip_as_far_as_the_revision_allows(
+def test_full_message_keeps_all_fields_of_the_revision_after_writing_and_reading(
     case: tuple[Revision, str, Any],
 ) -> None:
     revision, _, kind = case
@@ -63,7 +65,7 @@ def test_full_message_survives_a_round_trip_as_far_as_the_revision_allows(
 
 
 @pytest.mark.parametrize("case", CASES + INSIDE, ids=_name)
-def test_unknown_members_of_a_newer_peer_are_ignored(case: tuple[Revision, str, Any]) -> None:
+def test_unknown_fields_sent_by_a_newer_peer_are_ignored(case: tuple[Revision, str, Any]) -> None:
     revision, _, kind = case
     wire = over_the_wire(minimal(kind, revision), revision)
     heard = structure({**wire, "notInventedYet": {"at": ["all"]}}, kind)

@@ -26,7 +26,7 @@ def is_checked(schema: Any, value: Any) -> bool:
         {},
     ],
 )
-def test_cheap_schema_keywords_are_checked_for_any_size(schema: Any) -> None:
+def test_cheap_schema_keywords_are_checked_for_values_of_any_size(schema: Any) -> None:
     assert is_checked(schema, MANY)
     assert is_checked(schema, {"a": [HUGE] * 1000})
 
@@ -52,7 +52,7 @@ def test_expensive_schema_keywords_are_checked_only_for_bounded_values(dear: Any
         assert not is_checked(schema, {"a": {"b": MANY}})
 
 
-def test_large_member_with_a_cheap_schema_is_accepted_next_to_a_member_with_an_expensive_schema() -> None:
+def test_large_value_with_a_cheap_schema_is_accepted_beside_a_value_with_an_expensive_schema() -> None:
     properties = {
         "path": {"pattern": "^/"},
         "text": {"type": "string"},
@@ -67,7 +67,7 @@ def test_large_member_with_a_cheap_schema_is_accepted_next_to_a_member_with_an_e
     assert not is_checked(schema | {"not": {"required": ["a"]}}, {"more": MANY})
 
 
-def test_numbers_that_are_slow_to_compare_count_more_towards_the_limit() -> None:
+def test_numbers_that_are_slow_to_compare_count_more_towards_the_schema_check_limit() -> None:
     schema = {"uniqueItems": True}
     assert is_checked(schema, [HUGE])
     assert not is_checked(schema, [HUGE, HUGE + 1])
@@ -77,7 +77,7 @@ def test_numbers_that_are_slow_to_compare_count_more_towards_the_limit() -> None
     assert is_checked(schema, [1.5, 0.0, -(2**63), 2**63] * 2500)
 
 
-def test_size_limit_shrinks_with_the_number_of_alternatives() -> None:
+def test_size_limit_of_a_schema_check_shrinks_with_the_number_of_alternatives() -> None:
     branches = [{"type": "string"}] * 100
     assert is_checked({"items": {"anyOf": branches}}, MANY[:10_000])
     assert not is_checked({"items": {"anyOf": branches}}, MANY[:10_001])
@@ -85,7 +85,9 @@ def test_size_limit_shrinks_with_the_number_of_alternatives() -> None:
     assert is_checked({"items": {"pattern": "a"}, "minItems": 1, "contains": {"enum": ["a"] * 1000}}, MANY[:10_001])
 
 
-def test_value_too_large_to_check_is_refused_without_running_the_validator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_that_is_too_large_to_check_is_refused_without_running_the_validator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     validator = SchemaValidator({"properties": {"a": {"uniqueItems": True}}})
     assert validator.faults({"a": [1, 1]})
     monkeypatch.setattr(validator, "_validator", None)

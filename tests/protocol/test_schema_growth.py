@@ -43,26 +43,26 @@ def nested(levels: int, last: Any = 1) -> Any:
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
-def test_schema_with_forty_doubling_definitions_is_refused(keyword: str) -> None:
+def test_schema_with_forty_definitions_that_each_refer_twice_to_the_next_is_refused(keyword: str) -> None:
     with pytest.raises(ValueError, match="so many nested references"):
         SchemaValidator(twice(keyword))
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
-def test_schema_with_ten_doubling_definitions_is_checked(keyword: str) -> None:
+def test_schema_with_ten_definitions_that_each_refer_twice_to_the_next_is_checked(keyword: str) -> None:
     validator = SchemaValidator(twice(keyword, 10))
     assert (validator.faults(1) is None) == (keyword != "oneOf")
     assert validator.faults("x") is not None
 
 
-def test_definitions_that_multiply_with_value_depth_are_checked() -> None:
+def test_values_are_checked_even_if_schema_references_multiply_with_value_depth() -> None:
     validator = SchemaValidator(below_twice(8))
     assert validator.faults(nested(100)) is None
     wide = {**below_twice(8), "$defs": {**below_twice(8)["$defs"], "d3": {"type": "string"}}}
     assert SchemaValidator(wide).faults(nested(43)) is not None
 
 
-def test_fault_in_a_value_with_multiplying_references_has_a_path_along_properties() -> None:
+def test_error_in_a_value_whose_schema_references_multiply_has_a_path_of_properties() -> None:
     defs = below_twice(8)["$defs"]
     schema = {"properties": {"a": {"items": {**ref("d0"), "type": ["object"]}}}, "$defs": defs}
     faults = SchemaValidator(schema).faults({"a": [nested(100), 1]})
@@ -94,12 +94,12 @@ def test_schema_alternatives_that_refer_to_each_other_are_checked_for_deep_value
         },
     ],
 )
-def test_schema_whose_reference_growth_cannot_be_computed_is_refused(schema: Any) -> None:
+def test_schema_whose_number_of_references_cannot_be_computed_is_refused(schema: Any) -> None:
     with pytest.raises(ValueError, match="so many nested references"):
         SchemaValidator(schema)
 
 
-def test_unevaluated_properties_are_not_checked_if_references_multiply() -> None:
+def test_unevaluated_properties_keyword_is_not_checked_if_schema_references_multiply() -> None:
     schema = below_twice(8)
     schema["$defs"]["d3"]["unevaluatedProperties"] = {"type": "object"}
     faults = SchemaValidator(schema).faults(nested(100))
@@ -118,13 +118,13 @@ TREE = {"items": ref("tree"), "additionalProperties": ref("tree"), "anyOf": [LAS
         {"properties": {"a": {"$ref": "#"}, "b": {"items": {"$ref": "#"}}}},
     ],
 )
-def test_common_schemas_use_the_fast_validator_for_any_value(schema: Any) -> None:
+def test_common_schemas_are_checked_with_the_fast_validator_for_any_value(schema: Any) -> None:
     growth = SchemaGrowth(schema)
     assert not growth.exceeded(None)
     assert growth._is_harmless  # pyright: ignore[reportPrivateUsage]
 
 
-def test_memory_of_a_schema_evaluation_is_bounded() -> None:
+def test_schema_evaluation_uses_a_bounded_amount_of_memory() -> None:
     schema = {**below_twice(8), "type": ["object", "array"], "items": ref("d0")}
     faults = SchemaValidator(schema).faults([*([n] for n in range(300, 20_000)), nested(100)])
     assert faults is not None
@@ -176,7 +176,7 @@ def _schemas(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=examples(400), deadline=None)
 @given(st.recursive(PLAIN, _schemas, max_leaves=12), st.recursive(PLAIN, _schemas, max_leaves=6), VALUES)
-def test_memoized_schema_evaluation_agrees_with_the_validator(schema: Any, one: Any, value: Any) -> None:
+def test_memoized_schema_evaluation_gives_the_same_result_as_the_validator(schema: Any, one: Any, value: Any) -> None:
     whole: dict[str, Any] = {"allOf": [schema], "$defs": {"one": one, "two": {"properties": {"a": schema}}}}
     validator = jsonschema_rs.validator_for(whole)
     try:
@@ -187,7 +187,7 @@ def test_memoized_schema_evaluation_agrees_with_the_validator(schema: Any, one: 
     assert found == validator.is_valid(value)
 
 
-def test_schema_graph_merges_all_parts_without_references() -> None:
+def test_schema_graph_merges_all_schema_parts_that_have_no_references() -> None:
     names = {f"p{number}": {"type": "string"} for number in range(1000)}
     references = [{"$ref": "#/$defs/a"}] * 1000
     _, parts = _graph_of({"properties": names, "anyOf": references, "$defs": {"a": {"items": {"type": "integer"}}}})

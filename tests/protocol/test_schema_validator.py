@@ -21,7 +21,7 @@ def test_schema_validation_error_contains_the_path() -> None:
 @pytest.mark.parametrize(
     "foreign", [{"$ref": 5}, {"$ref": [5]}, {"properties": None}, {"properties": [1]}, {"allOf": [{"$ref": 5}]}, 7]
 )
-def test_keywords_unknown_to_the_dialect_may_have_any_value(foreign: object) -> None:
+def test_schema_keywords_that_the_dialect_does_not_know_can_have_any_value(foreign: object) -> None:
     choices = {"anyOf": [{"enum": ["a"]}, {"enum": ["b"]}]}
     draft = "http://json-schema.org/draft-07/schema#"
     schema = {"$schema": draft, "not": {"type": "null"}, "items": choices, "prefixItems": [foreign]}
@@ -60,7 +60,7 @@ def test_schema_validator_reports_only_the_first_five_errors() -> None:
     assert faults.count(";") == 4
 
 
-def test_local_schema_references_are_followed() -> None:
+def test_schema_validator_follows_local_references() -> None:
     schema = {"$defs": {"Name": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/Name"}}}
     assert SchemaValidator(schema).faults({"a": 1}) is not None
 
@@ -129,20 +129,22 @@ print(peak() - before)
         ("converted", "1.0", "'a'"),
     ],
 )
-def test_validating_a_large_value_with_many_errors_uses_little_memory(check: str, item: str, last: str) -> None:
+def test_schema_validator_uses_little_memory_for_a_large_value_with_many_errors(
+    check: str, item: str, last: str
+) -> None:
     command = [sys.executable, "-c", PEAK, check, item, last]
     megabytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert int(megabytes) < 50
 
 
-def test_first_validation_error_of_a_large_value_has_its_path() -> None:
+def test_first_validation_error_of_a_large_value_contains_the_path() -> None:
     assert SchemaValidator(WORDS).faults({"words": ["a"] * 5000 + [1]}) == '1 is not of type "string" at words[5000]'
     large = {"words": ["a" * 100_000], "mode": "c"}
     assert SchemaValidator(WORDS).faults(large) == '"c" is not one of "a" or "b" at mode'
     assert SchemaValidator(WORDS).faults({"mode": "a", "x": "a" * 100_000}) == '"words" is a required property'
 
 
-def test_large_invalid_value_is_refused_without_explanation() -> None:
+def test_large_invalid_value_is_refused_without_a_search_for_the_reason() -> None:
     faults = SchemaValidator(WORDS).faults({"words": ["a"] * 100_000 + [1]})
     assert faults == "a value is invalid for the schema, and too large or too deep to explain why at words"
 

@@ -45,5 +45,5 @@ ONE, TWO = TextContent("one"), TextContent("two")
         (CreateMessageResult("assistant", IMAGE, "model"), ""),
     ],
 )
-def test_text_of_a_result_joins_its_text_blocks_with_newlines(result: Any, text: str) -> None:
+def test_text_attribute_of_a_result_joins_its_text_blocks_with_newlines(result: Any, text: str) -> None:
     assert result.text == text

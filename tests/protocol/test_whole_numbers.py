@@ -48,7 +48,7 @@ def test_data_without_integral_floats_is_returned_unchanged() -> None:
     assert with_whole_numbers([], dict[str, int], FLOAT) == []
 
 
-def test_conversion_of_integral_floats_copies_only_the_containers_of_changed_numbers() -> None:
+def test_integral_float_conversion_copies_only_the_containers_of_changed_numbers() -> None:
     data = {"size": 1, "children": [{"size": 2}, {"size": 3.0}], "by_name": {"a": {"size": 4}}}
     whole = with_whole_numbers(data, Tree, FLOAT)
     assert whole["children"][1] == {"size": 3}
@@ -68,7 +68,7 @@ def test_integral_floats_in_deep_data_are_converted_in_linear_time(members: tupl
     assert repr(found.size) == "3"
 
 
-def test_tagged_union_is_converted_by_the_class_of_its_tag_only() -> None:
+def test_integral_floats_in_a_tagged_union_are_converted_only_by_the_class_of_the_tag() -> None:
     whole, wrong = {"type": 4, "size": 3.0}, {"type": 4, "size": 0.5}
     for level in range(60):
         tag = 4 if level % 2 else 5.0
@@ -96,7 +96,9 @@ def test_integral_floats_are_converted_to_int_only_if_validation_failed_because_
     assert with_whole_numbers(data, list[int], FLOAT) == ["x", 1]
 
 
-def test_data_too_large_for_integral_float_conversion_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_is_too_large_for_integral_float_conversion_is_returned_unchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     most = [1.0] * plain_classes._MOST_PARTS  # pyright: ignore[reportPrivateUsage] the bound itself
     assert convert(most, list[int])[-1] == 1
     monkeypatch.setattr(plain_classes, "_schema_of", None)  # so that it would not go unseen
@@ -104,7 +106,7 @@ def test_data_too_large_for_integral_float_conversion_is_unchanged(monkeypatch: 
         convert([*most, 1.0], list[int])
 
 
-def test_data_too_deep_for_integral_float_conversion_is_unchanged() -> None:
+def test_data_nested_too_deeply_for_integral_float_conversion_is_returned_unchanged() -> None:
     data: dict[str, Any] = {"size": 3.0}
     for _ in range(100_000):
         data = {"size": 1, "children": [data]}
