@@ -116,7 +116,9 @@ async def test_proxy_declares_the_apps_extension_only_if_the_client_does(front: 
     assert not await between_them()
 
 
-async def test_clients_sharing_a_modern_server_declare_the_apps_extension_separately(front: Any) -> None:
+async def test_clients_that_share_a_modern_server_through_a_proxy_declare_the_apps_extension_separately(
+    front: Any,
+) -> None:
     async with open_memory(dashboard(), forwards=ALL) as behind:
         shared = proxy(behind)
         async with (
@@ -126,7 +128,7 @@ async def test_clients_sharing_a_modern_server_declare_the_apps_extension_separa
             assert [await declared(client) for client in (host, other, host)] == [True, False, True]
 
 
-async def test_gateway_supports_the_apps_extension_if_a_member_does(front: Any) -> None:
+async def test_gateway_supports_the_apps_extension_if_one_of_its_servers_does(front: Any) -> None:
     async with open_group({"m": MemberDescription(dashboard())}, forwards=ALL) as group:
         await group.settled()
         async with open_memory(gateway(group), era=front, extensions=[Apps()]) as client:

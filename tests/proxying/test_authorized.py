@@ -40,7 +40,7 @@ def telling() -> Server:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_proxy_uses_its_own_token_upstream_and_never_the_token_of_the_client(era: Any) -> None:
+async def test_proxy_sends_its_own_token_to_the_backend_and_never_the_token_of_the_client(era: Any) -> None:
     at_the_front, behind = issued("front-ann", "front-bob"), issued("proxy")
     async with served(telling(), auth=protected(behind)) as inner:
         inner_address = Address(f"http://127.0.0.1:{inner.port}/mcp", auth=Bearer("proxy"))
@@ -55,7 +55,7 @@ async def test_proxy_uses_its_own_token_upstream_and_never_the_token_of_the_clie
     assert set(at_the_front.verified) == {"front-ann", "front-bob"}
 
 
-async def test_client_token_is_not_forwarded_upstream_by_a_proxy_without_a_token() -> None:
+async def test_proxy_without_a_token_does_not_forward_the_token_of_the_client() -> None:
     async def asked(got: Got, answer: Answer) -> None:
         await answer.json(text(got))
 
@@ -72,7 +72,7 @@ async def test_client_token_is_not_forwarded_upstream_by_a_proxy_without_a_token
             assert b"front" not in got.body
 
 
-async def test_client_without_a_valid_proxy_token_does_not_reach_the_upstream_server() -> None:
+async def test_client_without_a_valid_token_for_the_proxy_does_not_reach_the_backend() -> None:
     behind = issued("proxy")
     async with served(telling(), auth=protected(behind)) as inner:
         inner_address = Address(f"http://127.0.0.1:{inner.port}/mcp", auth=Bearer("proxy"))
@@ -93,7 +93,7 @@ async def call(client: Client) -> str:
     return refused.value.message
 
 
-async def test_upstream_authorization_failure_is_logged_but_hidden_from_the_client(
+async def test_proxy_logs_an_authorization_failure_at_the_backend_and_hides_it_from_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def discovers(got: Got, answer: Answer) -> None:
@@ -109,7 +109,7 @@ async def test_upstream_authorization_failure_is_logged_but_hidden_from_the_clie
     assert REASON in caplog.text
 
 
-async def test_upstream_authorization_failure_at_connect_is_logged_but_hidden_from_the_client(
+async def test_proxy_logs_an_authorization_failure_while_connecting_and_hides_it_from_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving(guarded(modern(no_answer))) as inner:

@@ -50,7 +50,7 @@ def assert_calm(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("objects", [True, False])
-async def test_value_nested_up_to_the_depth_limit_passes_a_proxy(
+async def test_proxy_forwards_a_value_that_is_nested_up_to_the_depth_limit(
     autojump_clock: object, front: Any, back: str, objects: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with through(MOST_BELOW - 1, front, back, objects=objects) as client:
@@ -64,7 +64,7 @@ async def test_value_nested_up_to_the_depth_limit_passes_a_proxy(
 
 
 @pytest.mark.parametrize("levels", TOO_DEEP)
-async def test_upstream_result_nested_too_deeply_is_an_error_of_that_call_only(
+async def test_proxied_call_fails_alone_if_its_result_is_nested_too_deeply(
     autojump_clock: object, front: Any, back: str, levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with through(levels, front, back) as client:

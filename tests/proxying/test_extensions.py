@@ -229,7 +229,7 @@ async def test_proxy_forwards_input_requests_and_the_retry_of_extension_methods(
 
 
 @MIXED
-async def test_proxy_between_legacy_and_modern_hides_extensions_from_both_sides(
+async def test_proxy_between_a_legacy_and_a_modern_peer_hides_extensions_from_both_sides(
     autojump_clock: MockClock, front: str, back: str
 ) -> None:
     asked: list[Any] = []
@@ -260,7 +260,7 @@ async def test_proxy_between_legacy_and_modern_hides_extensions_from_both_sides(
 
 @ERAS
 @pytest.mark.parametrize("passes", [(), ("com.example/other",)])
-async def test_proxy_over_a_shared_connection_hides_extensions_not_in_passes(
+async def test_proxy_over_a_shared_connection_hides_extensions_that_are_not_in_its_passes_option(
     autojump_clock: MockClock, revision: str, passes: tuple[str, ...]
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -295,7 +295,7 @@ known.notification(INDEXED, dict[str, Any])
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 @pytest.mark.parametrize(("passes", "method"), [(SEARCH, QUERY), (known, "search/again")])
-async def test_proxy_over_a_shared_connection_forwards_the_extensions_in_passes(
+async def test_proxy_over_a_shared_connection_forwards_the_extensions_in_its_passes_option(
     autojump_clock: MockClock, revision: str, passes: Any, method: str
 ) -> None:
     both = {**THEIRS, "extensions": {**THEIRS["extensions"], "com.example/other": {}}}
@@ -323,7 +323,7 @@ async def test_proxy_over_a_shared_connection_forwards_the_extensions_in_passes(
         await undeclared.expect_silence(1)
 
 
-async def test_proxy_forwards_no_extensions_over_a_client_that_answers_requests_itself(
+async def test_proxy_over_a_client_that_answers_server_requests_itself_forwards_no_extensions(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -344,7 +344,7 @@ def test_invalid_extension_name_in_passes_raises_value_error(passes: str) -> Non
 
 
 @pytest.mark.parametrize(("length", "code"), [(256, -7), (257, -32601)])
-async def test_method_name_longer_than_256_characters_is_not_forwarded(
+async def test_proxy_does_not_forward_a_method_name_longer_than_256_characters(
     autojump_clock: MockClock, length: int, code: int
 ) -> None:
     method = "m" * length
@@ -410,7 +410,7 @@ def server() -> Server:
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize(("caller", "passes"), [("ann", ()), (None, ()), (None, (SEARCH,))])
-async def test_anonymous_modern_http_clients_can_use_only_extensions_in_passes(
+async def test_anonymous_modern_http_clients_can_use_only_extensions_in_the_passes_option_of_the_proxy(
     server: Server, era: Any, caller: str | None, passes: tuple[str, ...]
 ) -> None:
     told: list[Query] = []
@@ -431,7 +431,7 @@ async def test_anonymous_modern_http_clients_can_use_only_extensions_in_passes(
                     assert caught.value.code == -32601
 
 
-async def test_unknown_method_through_a_proxy_over_http_gets_status_404(server: Server) -> None:
+async def test_unknown_method_sent_to_a_proxy_over_http_gets_status_404(server: Server) -> None:
     async with served(proxy(partial(open_memory, server))) as endpoint:
         with trio.fail_after(PATIENCE):
             for _ in ("the first opens the server", "the second"):
@@ -441,7 +441,7 @@ async def test_unknown_method_through_a_proxy_over_http_gets_status_404(server: 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("by_http", [False, True])
-async def test_extension_works_through_two_proxies(server: Server, era: Any, by_http: bool) -> None:
+async def test_extension_request_is_answered_through_two_proxies(server: Server, era: Any, by_http: bool) -> None:
     told: list[Query] = []
     async with served(server) as behind:
         inner = proxy(f"http://127.0.0.1:{behind.port}/mcp" if by_http else server)
@@ -458,7 +458,7 @@ async def test_extension_works_through_two_proxies(server: Server, era: Any, by_
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("forwards", [None, ALL_QUESTIONS])
-async def test_group_declares_the_extension_to_each_member_and_can_call_its_methods(
+async def test_group_declares_an_extension_to_each_of_its_servers_and_can_call_its_methods(
     server: Server, era: Any, forwards: ClientCapabilities | None
 ) -> None:
     told: list[Query] = []
@@ -480,7 +480,7 @@ async def test_group_declares_the_extension_to_each_member_and_can_call_its_meth
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_gateway_hides_extensions_of_its_members(server: Server, era: Any) -> None:
+async def test_gateway_hides_extensions_of_the_servers_behind_it(server: Server, era: Any) -> None:
     declared: list[Any] = []
 
     @server.tool

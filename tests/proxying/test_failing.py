@@ -50,7 +50,7 @@ def server(*, fails: str) -> Server:
 
 
 @pytest.mark.parametrize("fails", ["start", "end"])
-async def test_crash_in_one_upstream_server_ends_only_the_connection_of_its_client(
+async def test_backend_server_that_crashes_ends_only_the_connection_of_its_client(
     fails: str, front: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     servers = [server(fails="never"), server(fails=fails), server(fails="never")]
@@ -73,14 +73,14 @@ async def test_crash_in_one_upstream_server_ends_only_the_connection_of_its_clie
 
 
 @pytest.mark.parametrize("wrong", [3, None, {"url": "http://127.0.0.1:1/mcp"}, "python server.py", []])
-def test_proxy_raises_at_once_for_an_invalid_upstream(wrong: Any) -> None:
+def test_proxy_raises_immediately_for_an_invalid_backend(wrong: Any) -> None:
     with pytest.raises(
         (TypeError, BadTarget), match=r"upstream must be a URL|not a valid URL|a URL must be like|command"
     ):
         proxy(wrong)
 
 
-async def test_proxy_accepts_a_server_a_transport_a_url_or_an_address_as_upstream() -> None:
+async def test_proxy_accepts_a_server_a_transport_a_url_or_an_address_as_backend() -> None:
     server = Server("s")
 
     @server.tool
@@ -97,7 +97,7 @@ async def test_proxy_accepts_a_server_a_transport_a_url_or_an_address_as_upstrea
 
 
 @pytest.mark.parametrize("kind", [Command, list, tuple])
-async def test_proxy_accepts_a_command_as_upstream(kind: Any) -> None:
+async def test_proxy_accepts_a_command_as_backend(kind: Any) -> None:
     code = """if True:
         import trio
         from trio_mcp import Server, serve_stdio

@@ -21,7 +21,7 @@ ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
 @ERAS
-async def test_gateway_calls_each_member_with_its_own_token_and_never_forwards_client_tokens(era: Any) -> None:
+async def test_gateway_calls_each_server_with_a_separate_token_and_never_forwards_client_tokens(era: Any) -> None:
     at_the_front, behind = issued("front-ann", "front-bob"), issued("gateway")
     async with served(telling(), auth=protected(behind)) as inner:
         members = {
@@ -40,7 +40,7 @@ async def test_gateway_calls_each_member_with_its_own_token_and_never_forwards_c
     assert set(behind.verified) == {"gateway"}
 
 
-async def test_gateway_sets_mcp_name_and_mirrored_headers_for_the_upstream_tool() -> None:
+async def test_gateway_sends_the_mcp_name_and_mirrored_headers_that_the_backend_tool_expects() -> None:
     server, seen = Server("s"), list[dict[str, str]]()
 
     @server.tool
@@ -84,7 +84,7 @@ async def test_gateway_forwards_log_messages_of_a_call_to_its_caller(era: Any, b
 
 @ERAS
 @pytest.mark.parametrize("back", ["legacy", "modern"])
-async def test_concurrent_callers_each_get_their_own_elicitation_or_none(era: Any, back: Any) -> None:
+async def test_each_concurrent_gateway_caller_gets_its_own_elicitations_or_none(era: Any, back: Any) -> None:
     server, both = Server("s"), list[trio.Event]()
 
     @server.tool

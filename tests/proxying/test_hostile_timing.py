@@ -121,7 +121,7 @@ class Caller:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("seed", range(2))
-async def test_principals_receive_only_their_own_messages_from_an_erratic_legacy_server(
+async def test_principals_receive_only_their_own_messages_even_if_a_legacy_server_sends_them_late(
     era: Any, shares: bool, seed: int
 ) -> None:
     behind = Behind(seed)

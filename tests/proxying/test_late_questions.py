@@ -75,7 +75,7 @@ async def make_a_call(client: Client, peer: RawPeer) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_elicitation_is_refused_after_another_client_cancelled_a_call(era: Any) -> None:
+async def test_proxy_refuses_an_elicitation_after_another_client_cancelled_a_call(era: Any) -> None:
     asked: list[str] = []
     async with (
         shared() as (way, peer),
@@ -89,7 +89,7 @@ async def test_elicitation_is_refused_after_another_client_cancelled_a_call(era:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_elicitation_is_refused_after_another_client_disconnected_during_a_call(era: Any) -> None:
+async def test_proxy_refuses_an_elicitation_after_another_client_disconnected_during_a_call(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
         async with trio.open_nursery() as nursery:
@@ -107,7 +107,7 @@ async def test_elicitation_is_refused_after_another_client_disconnected_during_a
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_elicitation_is_forwarded_after_another_client_disconnected_without_running_calls(era: Any) -> None:
+async def test_proxy_forwards_an_elicitation_after_another_client_disconnected_without_running_calls(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
         for _ in range(2):
@@ -118,7 +118,7 @@ async def test_elicitation_is_forwarded_after_another_client_disconnected_withou
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_client_that_cancelled_its_own_call_still_gets_elicitation(era: Any) -> None:
+async def test_proxy_still_forwards_elicitations_to_a_client_that_cancelled_its_own_call(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("ann", asked)) as ann:
         await leave_a_call(ann, peer)
@@ -127,7 +127,7 @@ async def test_client_that_cancelled_its_own_call_still_gets_elicitation(era: An
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_clients_of_a_shared_proxy_without_running_calls_each_receive_their_own_elicitation(era: Any) -> None:
+async def test_each_client_of_a_shared_proxy_gets_its_own_elicitation_while_no_other_call_runs(era: Any) -> None:
     asked: list[str] = []
     async with (
         shared() as (way, peer),
@@ -140,7 +140,9 @@ async def test_clients_of_a_shared_proxy_without_running_calls_each_receive_thei
 
 
 @pytest.mark.parametrize("leaves", ["legacy", "modern"])
-async def test_anonymous_http_elicitation_is_refused_after_any_client_cancelled_a_call(leaves: Any) -> None:
+async def test_proxy_refuses_elicitations_for_anonymous_http_clients_after_any_client_cancelled_a_call(
+    leaves: Any,
+) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(serve_http, way, "127.0.0.1", 0, handle_signals=False))

@@ -87,7 +87,7 @@ def behind_proxy(behind: Behind) -> Any:
     return served(proxy(open_legacy))
 
 
-async def test_elicitation_and_logs_of_a_legacy_server_reach_the_only_running_call() -> None:
+async def test_proxy_sends_elicitations_and_logs_of_a_legacy_server_to_the_only_running_call() -> None:
     behind = Behind()
     behind.go.set()
     async with behind_proxy(behind) as endpoint:
@@ -101,7 +101,7 @@ async def test_elicitation_and_logs_of_a_legacy_server_reach_the_only_running_ca
         assert last.json["result"]["content"][0]["text"] == "{'name': 'Ann'}"
 
 
-async def test_ambiguous_elicitation_is_refused_but_logs_reach_all_waiting_calls() -> None:
+async def test_proxy_refuses_an_elicitation_of_unknown_origin_but_sends_logs_to_all_waiting_calls() -> None:
     behind = Behind()
     async with behind_proxy(behind) as endpoint:
         connections = [await endpoint.connect() for _ in range(2)]
@@ -117,7 +117,7 @@ async def test_ambiguous_elicitation_is_refused_but_logs_reach_all_waiting_calls
         assert sum(answer.events[-1].data["result"].get("isError", False) for answer in answers) >= 1
 
 
-async def test_logs_of_a_shared_legacy_connection_reach_every_call_with_that_log_level() -> None:
+async def test_proxy_sends_logs_of_a_shared_legacy_connection_to_every_call_with_that_log_level() -> None:
     def told_of(logs: list[str]) -> list[str]:
         return [f"{tool} {number}" for tool in ("one", "two") for number in range(30) if f"{tool} {number}" in logs]
 
@@ -148,7 +148,7 @@ async def test_client_that_reads_its_logs_slowly_does_not_delay_other_clients() 
             await connection.aclose()
 
 
-async def test_client_without_the_elicitation_capability_gets_missing_capability_error() -> None:
+async def test_client_of_a_proxy_gets_missing_capability_error_if_it_cannot_answer_elicitations() -> None:
     behind = Behind()
     behind.go.set()
     async with served(proxy(partial(open_memory, behind.server))) as endpoint:
@@ -158,7 +158,7 @@ async def test_client_without_the_elicitation_capability_gets_missing_capability
         assert last["error"]["code"] == -32021
 
 
-async def test_proxy_reconnects_for_the_next_request_after_the_upstream_was_lost() -> None:
+async def test_proxy_reconnects_at_the_next_request_after_it_lost_the_backend() -> None:
     behind = Behind()
 
     @asynccontextmanager

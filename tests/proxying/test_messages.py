@@ -35,7 +35,7 @@ def text(words: str) -> dict[str, Any]:
 
 
 @REVISIONS
-async def test_can_17_proxy_forwards_a_cancel_with_the_upstream_request_id(
+async def test_can_17_proxy_forwards_a_cancel_with_the_request_id_used_towards_the_backend(
     autojump_clock: MockClock, revision: str
 ) -> None:
     cancelled: list[Any] = []
@@ -67,7 +67,7 @@ async def test_can_17_proxy_forwards_a_cancel_with_the_upstream_request_id(
 
 
 @REVISIONS
-async def test_proxy_forwards_a_cancel_without_reason_unchanged(autojump_clock: MockClock, revision: str) -> None:
+async def test_proxy_forwards_a_cancel_without_a_reason_unchanged(autojump_clock: MockClock, revision: str) -> None:
     over = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:
@@ -130,7 +130,9 @@ def _modern(script: Script) -> Any:
     return opening
 
 
-async def test_content_unknown_to_the_client_revision_is_an_error_of_that_request(autojump_clock: MockClock) -> None:
+async def test_proxied_request_fails_if_its_content_is_unknown_in_the_revision_of_the_client(
+    autojump_clock: MockClock,
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, TOOLS)
         call = await server.expect_request("tools/call")
@@ -144,7 +146,9 @@ async def test_content_unknown_to_the_client_revision_is_an_error_of_that_reques
         await client.expect_text(await client.call_tool("speak"), "fine")
 
 
-async def test_server_to_client_request_gets_a_new_id_and_its_cancel_is_forwarded(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_a_request_to_the_client_with_a_new_id_and_also_forwards_its_cancel(
+    autojump_clock: MockClock,
+) -> None:
     over = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:
@@ -193,7 +197,7 @@ async def test_proxy_forwards_logs_before_the_server_request_that_was_sent_after
         await client.expect_text(call, "done")
 
 
-async def test_proxy_answers_discovery_with_current_upstream_capabilities(autojump_clock: MockClock) -> None:
+async def test_proxy_answers_discover_with_the_current_capabilities_of_the_backend(autojump_clock: MockClock) -> None:
     now = {"supportedVersions": ["2099-01-01", MODERN], "capabilities": {"tools": {}, "prompts": {}}, "x": 1}
 
     async def behind(server: ScriptedServer) -> None:
@@ -280,7 +284,7 @@ async def test_proxy_forwards_other_notifications_unchanged(autojump_clock: Mock
         await client.expect_text(await client.call_tool("t"), "again")
 
 
-async def test_log_waiting_to_be_sent_is_dropped_when_its_call_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_proxy_drops_a_queued_log_message_when_its_call_is_cancelled(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, TOOLS)
         call = await server.expect_request("tools/call")
@@ -302,7 +306,7 @@ async def test_log_waiting_to_be_sent_is_dropped_when_its_call_is_cancelled(auto
 
 
 @REVISIONS
-async def test_losing_the_upstream_server_fails_running_calls_and_closes_the_connection(
+async def test_proxy_that_loses_its_backend_fails_running_calls_and_closes_the_connection(
     autojump_clock: MockClock, revision: str
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -316,7 +320,7 @@ async def test_losing_the_upstream_server_fails_running_calls_and_closes_the_con
         await client.expect_end()
 
 
-async def test_proxy_forwards_an_initialize_error_of_the_upstream_server(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_an_initialize_error_of_the_backend(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.refuse(await server.receive(), -32000, "not you")
 
@@ -326,7 +330,7 @@ async def test_proxy_forwards_an_initialize_error_of_the_upstream_server(autojum
         await client.expect_end()
 
 
-async def test_proxy_forwards_client_info_and_capabilities_upstream(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_client_info_and_capabilities_to_the_backend(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         opening = await server.accept("2025-03-26", TOOLS)
         assert opening["params"] == {
@@ -345,7 +349,7 @@ ROOTS = {"method": "roots/list"}
 FILLED: dict[str, Any] = {"action": "accept", "content": {"name": "Ada"}}
 
 
-async def test_proxy_keeps_the_keys_of_input_requests_between_modern_sides(
+async def test_proxy_between_modern_peers_keeps_the_keys_of_input_requests(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:

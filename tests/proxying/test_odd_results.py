@@ -70,7 +70,7 @@ async def opened(back: Any, front: Any) -> AsyncGenerator[Client]:
 
 @pytest.mark.parametrize("back", ["legacy", "modern"])
 @pytest.mark.parametrize("front", [None, "legacy", "modern"])
-async def test_malformed_results_are_parsed_as_far_as_possible_with_one_warning(
+async def test_proxy_forwards_the_readable_parts_of_malformed_results_and_logs_one_warning(
     autojump_clock: object, back: str, front: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     tools: list[Any] = []
@@ -100,7 +100,7 @@ async def test_malformed_results_are_parsed_as_far_as_possible_with_one_warning(
 @pytest.mark.parametrize("back", ["legacy", "modern"])
 @pytest.mark.parametrize("front", [None, "legacy", "modern"])
 @pytest.mark.parametrize("odd", ["x", [1], 5, None])
-async def test_malformed_meta_of_a_result_is_ignored(
+async def test_proxy_ignores_malformed_meta_of_a_result(
     autojump_clock: object, back: str, front: str | None, odd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for method, result in RESULTS.items():
@@ -114,7 +114,7 @@ async def test_malformed_meta_of_a_result_is_ignored(
 
 
 @pytest.mark.parametrize("front", ["legacy", "modern"])
-async def test_result_type_of_a_legacy_server_is_ignored(
+async def test_proxy_ignores_the_result_type_field_of_a_legacy_server(
     autojump_clock: object, front: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RESULTS, "tools/call", {**RESULTS["tools/call"], "resultType": "input_required"})
@@ -131,7 +131,7 @@ async def _with_member(use: Callable[[Any], Awaitable[None]]) -> None:
             await use(group)
 
 
-async def test_group_lists_the_valid_tools_of_a_member_and_reports_invalid_tools(autojump_clock: object) -> None:
+async def test_group_lists_the_valid_tools_of_a_server_and_reports_its_invalid_tools(autojump_clock: object) -> None:
     async def use(group: Any) -> None:
         status = group.statuses["m"]
         assert status.state == "ready"

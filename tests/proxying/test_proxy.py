@@ -36,7 +36,7 @@ from trio_mcp.types import (
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
-async def test_proxy_presents_name_capabilities_and_tools_of_the_upstream_server(
+async def test_proxy_shows_the_name_capabilities_and_tools_of_its_backend(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("behind", "7", instructions="ask nicely")
@@ -88,7 +88,7 @@ async def test_proxy_forwards_paginated_lists_prompts_completions_and_resources(
         assert contents.text == "about x"  # pyright: ignore[reportAttributeAccessIssue] it is text
 
 
-async def test_progress_and_logs_arrive_in_order_before_the_result(
+async def test_progress_and_logs_of_a_proxied_call_arrive_in_order_before_the_result(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -215,7 +215,7 @@ async def test_proxy_forwards_a_cancellation_with_its_reason_to_the_handler(
         assert proxy.statistics().in_flight == 0
 
 
-async def test_cancel_during_an_elicitation_ends_the_client_handler_and_the_server_handler(
+async def test_proxied_call_cancelled_during_an_elicitation_cancels_client_and_server_handlers(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -249,7 +249,7 @@ async def test_cancel_during_an_elicitation_ends_the_client_handler_and_the_serv
 
 
 @pytest.mark.parametrize("back", ["legacy"])
-async def test_elicitation_cancelled_by_the_server_cancels_the_client_handler(
+async def test_elicitation_cancelled_by_the_backend_cancels_the_handler_of_the_proxied_client(
     autojump_clock: MockClock, back: str, proxied: Proxied
 ) -> None:
     """Between two modern sides there is no way to say it: what was asked stays asked until the client comes back."""
@@ -352,7 +352,7 @@ async def test_proxy_sends_a_modern_listen_stream_only_the_requested_changes(
         assert proxy.statistics().listening == 0
 
 
-async def test_100_concurrent_proxied_calls_receive_their_own_progress_and_results(
+async def test_each_of_100_concurrent_proxied_calls_receives_its_own_progress_and_result(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -377,7 +377,7 @@ async def test_100_concurrent_proxied_calls_receive_their_own_progress_and_resul
             nursery.start_soon(call, n)
 
 
-async def test_deadline_is_forwarded_unchanged_through_two_proxies(
+async def test_two_chained_proxies_forward_the_deadline_of_a_call_unchanged(
     autojump_clock: MockClock, front: Any, proxied: Proxied
 ) -> None:
     server, left = Server("s"), list[float]()
@@ -396,7 +396,7 @@ async def test_deadline_is_forwarded_unchanged_through_two_proxies(
 
 
 @pytest.mark.parametrize("told", [-1, 1.5, "10", None, True, 10**15, [1]])
-async def test_invalid_remaining_time_in_meta_sets_no_deadline(
+async def test_proxied_request_with_an_invalid_remaining_time_has_no_deadline(
     autojump_clock: MockClock, front: Any, proxied: Proxied, told: Any
 ) -> None:
     server, left = Server("s"), list[float]()

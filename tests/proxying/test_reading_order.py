@@ -14,7 +14,7 @@ from trio_mcp.testing import open_scripted_client
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-async def test_proxy_forwards_requests_in_the_order_received(
+async def test_proxy_forwards_requests_in_the_order_of_arrival(
     autojump_clock: MockClock, revision: str, proxied: Proxied
 ) -> None:
     server = Server("s")
@@ -33,7 +33,7 @@ async def test_proxy_forwards_requests_in_the_order_received(
     assert [n for _, n in sorted(ids)] == list(range(100))
 
 
-async def test_request_cancelled_while_queued_does_not_block_other_requests(
+async def test_request_cancelled_while_queued_in_a_proxy_does_not_block_other_requests(
     autojump_clock: MockClock, back: str, proxied: Proxied
 ) -> None:
     server = Server("s")

@@ -46,7 +46,9 @@ def asking() -> Server:
     return server
 
 
-async def test_elicitation_of_a_modern_server_reaches_the_calling_client(autojump_clock: MockClock, front: Any) -> None:
+async def test_elicitation_of_a_shared_modern_server_reaches_the_calling_client(
+    autojump_clock: MockClock, front: Any
+) -> None:
     answers: dict[str, str] = {}
 
     async def call(client: Client, name: str) -> None:
@@ -64,7 +66,7 @@ async def test_elicitation_of_a_modern_server_reaches_the_calling_client(autojum
     assert answers == {"one": "one", "two": "two"}
 
 
-async def test_elicitation_of_a_legacy_server_reaches_the_only_calling_client_or_is_refused(
+async def test_elicitation_of_a_shared_legacy_server_reaches_the_only_calling_client_or_is_refused(
     autojump_clock: MockClock, front: Any
 ) -> None:
     asked: list[str] = []
@@ -87,7 +89,7 @@ async def test_elicitation_of_a_legacy_server_reaches_the_only_calling_client_or
             assert asked == ["one", "two", "two"]
 
 
-async def test_handlers_of_a_client_without_forwarding_answer_elicitation(
+async def test_proxy_over_a_client_that_forwards_no_elicitations_uses_the_handler_of_that_client(
     autojump_clock: MockClock, front: Any
 ) -> None:
     async with (
@@ -98,7 +100,7 @@ async def test_handlers_of_a_client_without_forwarding_answer_elicitation(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_losing_the_shared_upstream_server_closes_all_client_connections(
+async def test_proxy_that_loses_its_shared_backend_closes_all_client_connections(
     autojump_clock: MockClock, era: Any
 ) -> None:
     lost: list[str] = []
@@ -140,7 +142,9 @@ async def test_two_proxies_over_one_client_share_its_connection(
     assert asked == ["one", "two"]
 
 
-async def test_proxy_served_repeatedly_notifies_each_list_change_once(autojump_clock: MockClock, back: Any) -> None:
+async def test_proxy_that_is_served_repeatedly_notifies_each_list_change_once(
+    autojump_clock: MockClock, back: Any
+) -> None:
     told: list[str] = []
     server = asking()
     async with open_memory(server, era=back, forwards=ALL) as behind:
@@ -154,7 +158,7 @@ async def test_proxy_served_repeatedly_notifies_each_list_change_once(autojump_c
     assert told == ["tools"]
 
 
-async def test_cancelled_client_of_a_shared_proxy_leaves_other_clients_notified(
+async def test_other_clients_are_still_notified_after_one_client_of_a_shared_proxy_is_cancelled(
     autojump_clock: MockClock, back: Any
 ) -> None:
     told: list[str] = []

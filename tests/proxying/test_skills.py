@@ -51,7 +51,7 @@ def skills() -> Skills:
     return skills
 
 
-async def test_proxy_serves_the_skills_of_the_upstream_server(proxied: Proxied, skills: Skills, front: Any) -> None:
+async def test_proxy_serves_the_skills_of_its_backend(proxied: Proxied, skills: Skills, front: Any) -> None:
     server = Server("s", extensions=[skills])
     async with open_memory(server) as client:
         straight = [skill async for skill in client.list_skills()]
@@ -72,7 +72,7 @@ async def test_proxy_serves_the_skills_of_the_upstream_server(proxied: Proxied, 
             await loaded.read("references/FORMS.md")
 
 
-async def test_cache_hints_of_skills_depend_on_the_client_revision(
+async def test_proxy_sends_cache_hints_of_skills_according_to_the_client_revision(
     proxied: Proxied, skills: Skills, front: Any, back: Any
 ) -> None:
     server = Server("s", extensions=[skills], cache=CacheHints(60_000, "public"))
@@ -89,7 +89,7 @@ async def test_cache_hints_of_skills_depend_on_the_client_revision(
                 assert hints == {"ttlMs": 60_000, "cacheScope": "public", "resultType": "complete"}
 
 
-async def test_proxy_offers_no_skills_if_the_upstream_server_has_none(proxied: Proxied, front: Any) -> None:
+async def test_proxy_offers_no_skills_if_its_backend_has_no_skills(proxied: Proxied, front: Any) -> None:
     for server in (Server("plain"), Server("other", extensions=[Extension("com.example/other")])):
         async with proxied(server) as middle, open_memory(middle, era=front, extensions=[Skills()]) as client:
             with pytest.raises(MethodUnavailable):
@@ -99,7 +99,9 @@ async def test_proxy_offers_no_skills_if_the_upstream_server_has_none(proxied: P
             assert caught.value.code == -32601
 
 
-async def test_declaring_skills_does_not_forward_other_extensions(proxied: Proxied, skills: Skills, front: Any) -> None:
+async def test_proxy_that_declares_the_skills_extension_does_not_forward_other_extensions(
+    proxied: Proxied, skills: Skills, front: Any
+) -> None:
     """To declare skills is not to declare whatever else a client asks for."""
     other = Extension("com.example/other")
     row = other.method("com.example/other/do", dict[str, Any], dict[str, Any])
@@ -121,7 +123,7 @@ async def listed(client: Client) -> list[str]:
     return [skill.uri async for skill in client.list_skills(refresh=True)]
 
 
-async def test_gateway_serves_the_skills_of_all_members(skills: Skills, front: Any, back: Any) -> None:
+async def test_gateway_serves_the_skills_of_all_its_servers(skills: Skills, front: Any, back: Any) -> None:
     more = Skills(directory_read=False)
     for name in ("a", "b", "c"):
         more.add_files(name, {"SKILL.md": text_of(name)})
@@ -169,7 +171,7 @@ async def test_gateway_preserves_skill_file_digests_and_sizes(skills: Skills) ->
 @pytest.mark.parametrize(
     "uri", ["skill://pdf/SKILL.md", "skill://none/pdf/SKILL.md", "skill://one/none/SKILL.md", "x", "skill://one"]
 )
-async def test_gateway_rejects_skill_uris_unknown_to_all_members(skills: Skills, front: Any, uri: str) -> None:
+async def test_gateway_rejects_skill_uris_that_no_server_knows(skills: Skills, front: Any, uri: str) -> None:
     async with open_group({"one": described(skills)}) as group:
         await group.settled()
         async with open_memory(gateway(group), era=front) as client:
@@ -194,7 +196,9 @@ async def test_gateway_rejects_invalid_cursors_for_skills(skills: Skills, front:
             assert caught.value.code == -32602
 
 
-async def test_gateway_declares_the_skills_extension_if_a_member_has_skills(skills: Skills, front: Any) -> None:
+async def test_gateway_declares_the_skills_extension_if_one_of_its_servers_has_skills(
+    skills: Skills, front: Any
+) -> None:
     async with open_group({"plain": MemberDescription(InMemory(Server("plain")))}) as group:
         await group.settled()
         async with open_memory(gateway(group), era=front) as client:
@@ -205,7 +209,7 @@ async def test_gateway_declares_the_skills_extension_if_a_member_has_skills(skil
             assert await listed(client) == ["skill://one/pdf/SKILL.md"]
 
 
-async def test_gateway_skips_a_member_whose_skill_listing_fails(skills: Skills, front: Any) -> None:
+async def test_gateway_skips_a_server_whose_skill_listing_fails(skills: Skills, front: Any) -> None:
     members = {"broken": broken(), "one": described(skills)}
     async with open_group(members) as group:
         await group.settled()
@@ -213,7 +217,7 @@ async def test_gateway_skips_a_member_whose_skill_listing_fails(skills: Skills, 
             assert await listed(client) == ["skill://one/pdf/SKILL.md"]
 
 
-async def test_gateway_skips_a_member_that_lists_skills_too_slowly(
+async def test_gateway_skips_a_server_that_lists_skills_too_slowly(
     skills: Skills, front: Any, autojump_clock: MockClock
 ) -> None:
     members = {"slow": slow(), "one": described(skills)}
@@ -226,7 +230,7 @@ async def test_gateway_skips_a_member_that_lists_skills_too_slowly(
                 await client.get_skill("skill://slow/pdf/SKILL.md")
 
 
-async def test_skill_updates_are_notified_under_the_gateway_uri(tmp_path: Path, front: Any) -> None:
+async def test_gateway_notifies_skill_updates_with_its_own_uri_for_the_skill(tmp_path: Path, front: Any) -> None:
     folder = tmp_path / "pdf"
     folder.mkdir()
     (folder / "SKILL.md").write_text(text_of("pdf"))

@@ -32,7 +32,7 @@ async def slow_peer_of(proxy: Proxy) -> AsyncIterator[Peer]:
         nursery.cancel_scope.cancel()
 
 
-async def test_pending_changes_for_a_slow_listener_are_merged_and_sent_before_the_end(
+async def test_proxy_merges_pending_changes_for_a_slow_listen_stream_and_sends_them_before_it_ends(
     autojump_clock: MockClock, proxied: Proxied
 ) -> None:
     server = noted()
@@ -51,7 +51,7 @@ async def test_pending_changes_for_a_slow_listener_are_merged_and_sent_before_th
     assert len(news) < 10
 
 
-async def test_slow_listener_that_resumes_reading_receives_new_changes(
+async def test_slow_listen_stream_through_a_proxy_receives_new_changes_when_it_is_read_again(
     autojump_clock: MockClock, proxied: Proxied
 ) -> None:
     server = noted()

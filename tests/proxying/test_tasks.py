@@ -77,7 +77,7 @@ async def test_proxy_forwards_legacy_task_creation_result_cancel_and_list(autoju
 
 
 @pytest.mark.parametrize("token", [0, "mine"])
-async def test_progress_of_a_task_uses_the_progress_token_of_the_original_call(
+async def test_progress_of_a_proxied_task_has_the_progress_token_of_the_original_call(
     autojump_clock: MockClock, token: Any
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -100,7 +100,7 @@ async def test_progress_of_a_task_uses_the_progress_token_of_the_original_call(
         await client.expect_silence(1)
 
 
-async def test_upstream_server_can_poll_tasks_of_the_client_through_a_proxy(autojump_clock: MockClock) -> None:
+async def test_backend_server_can_poll_tasks_of_the_client_through_a_proxy(autojump_clock: MockClock) -> None:
     asked = {"messages": [], "maxTokens": 5, "task": {"ttl": 1}, "_meta": RELATED}
     over = trio.Event()
 
@@ -126,7 +126,7 @@ async def test_upstream_server_can_poll_tasks_of_the_client_through_a_proxy(auto
         await over.wait()
 
 
-async def test_client_answers_a_sampling_request_of_an_upstream_server_as_a_task(autojump_clock: MockClock) -> None:
+async def test_proxied_client_answers_a_sampling_request_of_the_backend_as_a_task(autojump_clock: MockClock) -> None:
     asked = {"messages": [], "maxTokens": 5, "task": {}}
     declared: Any = {}
 

@@ -73,7 +73,7 @@ async def test_proxy_forwards_the_tasks_extension_of_the_server_in_discovery(aut
         assert discovered["capabilities"] == THEIRS
 
 
-async def test_missing_capability_error_for_tasks_is_forwarded_unchanged(
+async def test_proxy_forwards_a_missing_capability_error_for_tasks_unchanged(
     autojump_clock: MockClock,
 ) -> None:
     data = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
@@ -90,7 +90,7 @@ async def test_missing_capability_error_for_tasks_is_forwarded_unchanged(
 
 
 @pytest.mark.parametrize(("method", "capabilities"), [("tools/call", {}), ("prompts/get", OURS)])
-async def test_task_result_that_the_client_did_not_allow_is_an_internal_error(
+async def test_proxied_call_gets_an_internal_error_if_the_backend_returns_a_task_the_client_did_not_allow(
     autojump_clock: MockClock, method: str, capabilities: dict[str, Any]
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -127,7 +127,7 @@ async def test_proxy_hides_tasks_if_client_and_server_use_different_task_protoco
         await client.expect_error(await client.request("tasks/get", {"taskId": "t"}), -32601)
 
 
-async def test_call_failing_upstream_is_not_retried_as_a_task(autojump_clock: MockClock) -> None:
+async def test_proxy_does_not_retry_a_call_as_a_task_if_it_fails_in_the_backend(autojump_clock: MockClock) -> None:
     was_silent = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:
@@ -142,7 +142,7 @@ async def test_call_failing_upstream_is_not_retried_as_a_task(autojump_clock: Mo
         await was_silent.wait()
 
 
-async def test_cancel_before_the_response_is_forwarded_upstream(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_a_cancel_that_arrives_before_the_task_response(autojump_clock: MockClock) -> None:
     cancelled = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:
@@ -159,7 +159,9 @@ async def test_cancel_before_the_response_is_forwarded_upstream(autojump_clock: 
 
 
 @pytest.mark.parametrize("shares", [False, True])
-async def test_task_can_be_polled_through_another_proxy_connection(autojump_clock: MockClock, shares: bool) -> None:
+async def test_task_created_through_a_proxy_can_be_polled_over_another_connection(
+    autojump_clock: MockClock, shares: bool
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, THEIRS)
         while True:

@@ -36,7 +36,7 @@ async def acknowledge(server: ScriptedServer, asked: Any, task_ids: list[str]) -
     return request
 
 
-async def test_task_status_notifications_are_forwarded_for_subscribed_tasks_only(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_task_status_notifications_only_for_subscribed_tasks(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, THEIRS)
         listening = await acknowledge(server, {"taskIds": ["t-1", "t-2"]}, ["t-1"])
@@ -54,7 +54,9 @@ async def test_task_status_notifications_are_forwarded_for_subscribed_tasks_only
         await client.expect_silence(1)
 
 
-async def test_listen_for_tasks_without_the_extension_is_a_missing_capability_error(autojump_clock: MockClock) -> None:
+async def test_listen_request_for_tasks_without_the_extension_gets_a_missing_capability_error(
+    autojump_clock: MockClock,
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, THEIRS)
 
@@ -64,7 +66,7 @@ async def test_listen_for_tasks_without_the_extension_is_a_missing_capability_er
 
 
 @pytest.mark.parametrize("back", [LEGACY, MODERN])
-async def test_listen_for_tasks_is_acknowledged_empty_if_the_upstream_has_no_such_tasks(
+async def test_proxy_acknowledges_no_tasks_in_listen_if_the_backend_does_not_have_them(
     autojump_clock: MockClock, back: str
 ) -> None:
     async def script(server: ScriptedServer) -> None:
@@ -124,7 +126,9 @@ def told(task_id: str, number: int) -> NotificationReceived:
     return NotificationReceived(LATEST_MODERN._methods[STATE], {"taskId": task_id, "number": number}, LATEST_MODERN)
 
 
-async def test_slow_listener_gets_only_the_latest_status_of_each_task(autojump_clock: MockClock) -> None:
+async def test_slow_listen_stream_through_a_proxy_gets_only_the_latest_status_of_each_task(
+    autojump_clock: MockClock,
+) -> None:
     states, reader = TaskStates(["a", "b"], 1000), Reader()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(states.send, reader)
@@ -141,7 +145,7 @@ async def test_slow_listener_gets_only_the_latest_status_of_each_task(autojump_c
     assert not states.overflowed.is_set()
 
 
-async def test_listener_whose_pending_task_states_exceed_the_limit_is_ended(autojump_clock: MockClock) -> None:
+async def test_proxy_ends_a_listen_stream_whose_pending_task_states_exceed_the_limit(autojump_clock: MockClock) -> None:
     states, reader = TaskStates(["a", "b", "c"], 250), Reader()
     for task_id in ("a", "b", "c"):
         assert not states.overflowed.is_set()

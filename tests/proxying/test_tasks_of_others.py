@@ -92,7 +92,7 @@ def answering(revision: str, got: list[str]) -> Any:
         (LEGACY, "tasks/cancel"),
     ],
 )
-async def test_task_of_a_principal_is_unknown_to_other_principals(
+async def test_proxied_task_of_a_principal_is_reported_as_unknown_to_other_principals(
     autojump_clock: MockClock, shares: bool, revision: str, method: str
 ) -> None:
     params, got = {"taskId": "t-1", "inputResponses": {}}, list[str]()
@@ -110,7 +110,7 @@ async def test_task_of_a_principal_is_unknown_to_other_principals(
 
 
 @pytest.mark.parametrize("shares", [False, True])
-async def test_task_without_a_known_owner_is_unknown_to_every_principal(
+async def test_proxied_task_without_a_known_owner_is_reported_as_unknown_to_every_principal(
     autojump_clock: MockClock, shares: bool
 ) -> None:
     got: list[str] = []
@@ -123,7 +123,9 @@ async def test_task_without_a_known_owner_is_unknown_to_every_principal(
 
 
 @pytest.mark.parametrize("shares", [False, True])
-async def test_without_principals_the_task_id_alone_grants_access(autojump_clock: MockClock, shares: bool) -> None:
+async def test_client_without_a_principal_can_access_a_proxied_task_with_only_its_id(
+    autojump_clock: MockClock, shares: bool
+) -> None:
     async with before(answering(MODERN, []), MODERN, shares=shares) as way:
         async with client_of(way, None, MODERN) as client:
             await client.expect_result(await client.call_tool("t"))
@@ -135,7 +137,7 @@ async def test_without_principals_the_task_id_alone_grants_access(autojump_clock
 
 @pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("principals", [("ann", "bob"), (None, None)])
-async def test_task_list_contains_only_the_tasks_of_the_caller(
+async def test_task_list_through_a_proxy_contains_only_the_tasks_of_the_caller(
     autojump_clock: MockClock, shares: bool, principals: tuple[str | None, str | None]
 ) -> None:
     one, two = principals
@@ -151,7 +153,7 @@ async def test_task_list_contains_only_the_tasks_of_the_caller(
         assert listed == {"tasks": [], "nextCursor": "c"}
 
 
-async def test_single_client_sees_earlier_tasks_in_the_task_list(autojump_clock: MockClock) -> None:
+async def test_only_client_of_a_proxy_sees_earlier_tasks_in_the_task_list(autojump_clock: MockClock) -> None:
     async with (
         before(answering(LEGACY, []), LEGACY, shares=False) as way,
         open_scripted_client(way, LEGACY) as client,
@@ -161,7 +163,7 @@ async def test_single_client_sees_earlier_tasks_in_the_task_list(autojump_clock:
 
 
 @pytest.mark.parametrize("principals", [("ann", "bob"), (None, None)])
-async def test_task_status_notifications_reach_only_the_owner(
+async def test_proxy_sends_task_status_notifications_only_to_the_owner_of_the_task(
     autojump_clock: MockClock, principals: tuple[str | None, str | None]
 ) -> None:
     status = ("notifications/tasks/status", TASK)
@@ -186,7 +188,7 @@ async def test_task_status_notifications_reach_only_the_owner(
 
 
 @pytest.mark.parametrize("principals", [("ann", "bob"), (None, None)])
-async def test_logs_of_a_task_reach_only_the_owner(
+async def test_proxy_sends_logs_of_a_task_only_to_the_owner_of_the_task(
     autojump_clock: MockClock, principals: tuple[str | None, str | None]
 ) -> None:
     log = {"level": "info", "data": "secret", "_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}}
@@ -220,7 +222,7 @@ def question(task_id: str) -> dict[str, Any]:
     return {"messages": [], "maxTokens": 5, "task": {"ttl": 1}, "_meta": meta}
 
 
-async def test_sampling_requests_of_a_task_and_polls_of_client_tasks_reach_the_right_client(
+async def test_proxy_sends_sampling_requests_and_polls_of_a_task_to_the_client_that_owns_the_task(
     autojump_clock: MockClock,
 ) -> None:
     over = trio.Event()
@@ -262,7 +264,7 @@ async def test_sampling_requests_of_a_task_and_polls_of_client_tasks_reach_the_r
         await wait_all_tasks_blocked()
 
 
-async def test_modern_client_receives_no_legacy_task_requests(autojump_clock: MockClock) -> None:
+async def test_modern_client_of_a_proxy_receives_no_legacy_task_requests(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY, CORE)
         listing = await server.expect_request("tools/list")  # does the proxy have to ask for a task?
@@ -276,7 +278,7 @@ async def test_modern_client_receives_no_legacy_task_requests(autojump_clock: Mo
         await client.expect_result(await client.call_tool("t"))
 
 
-def test_task_ownership_records_are_limited_per_principal() -> None:
+def test_proxy_remembers_a_limited_number_of_tasks_per_principal() -> None:
     owners = TaskOwners(limit=6)
     owners.add("b-1", PrincipalId(None, "bob"))
     for number in range(10):

@@ -84,7 +84,9 @@ async def test_each_principal_can_access_only_its_own_tasks_over_http(era: Any) 
 
 @pytest.mark.parametrize("back", ["legacy", "modern"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_anonymous_http_clients_run_tasks_concurrently_with_their_own_elicitation(era: Any, back: Any) -> None:
+async def test_anonymous_http_clients_run_tasks_concurrently_and_each_gets_its_own_elicitations(
+    era: Any, back: Any
+) -> None:
     server, done = roaster()
     got: dict[str, str] = {}
     logs: dict[str, list[Any]] = {"ann": [], "bob": [], "cid": []}

@@ -52,7 +52,7 @@ def roaster(ended: list[str] | None = None) -> Server:
     return server
 
 
-async def test_tool_that_runs_as_a_task_is_called_like_any_other_tool(
+async def test_client_of_a_proxy_can_call_a_tool_that_runs_as_a_task_without_noticing(
     autojump_clock: MockClock, proxied: Proxied, front: Any
 ) -> None:
     async with proxied(roaster()) as way, open_memory(way, era=front) as client:
@@ -61,7 +61,7 @@ async def test_tool_that_runs_as_a_task_is_called_like_any_other_tool(
         assert (failed.is_error, failed.text) == (True, "smoke")
 
 
-async def test_status_messages_of_a_task_are_forwarded_as_progress(
+async def test_proxy_forwards_status_messages_of_a_task_as_progress(
     autojump_clock: MockClock, proxied: Proxied, front: Any
 ) -> None:
     told: list[str | None] = []
@@ -74,7 +74,7 @@ async def test_status_messages_of_a_task_are_forwarded_as_progress(
     assert told == ["hot"]
 
 
-async def test_call_with_optional_task_support_keeps_its_progress_and_logs(
+async def test_proxied_call_of_a_tool_with_optional_task_support_keeps_its_progress_and_logs(
     autojump_clock: MockClock, proxied: Proxied
 ) -> None:
     server, told, logs = Server("grinder"), list[Progress](), list[Any]()
@@ -95,14 +95,14 @@ async def test_call_with_optional_task_support_keeps_its_progress_and_logs(
     assert (told, logs) == ([Progress(1, 2), Progress(2, 2)], [1, 2])
 
 
-async def test_elicitation_from_a_task_is_answered_by_the_downstream_client(
+async def test_client_of_a_proxy_answers_an_elicitation_from_a_task(
     autojump_clock: MockClock, proxied: Proxied, front: Any
 ) -> None:
     async with proxied(roaster()) as way, open_memory(way, era=front, elicitation=user("ann")) as client:
         assert (await client.call_tool("grind")).text == "{'name': 'ann'} {'name': 'ann'}"
 
 
-async def test_cancelling_the_call_cancels_the_upstream_task(
+async def test_proxied_call_that_is_cancelled_cancels_its_task_in_the_backend(
     autojump_clock: MockClock, proxied: Proxied, front: Any
 ) -> None:
     ended: list[str] = []
@@ -114,7 +114,7 @@ async def test_cancelling_the_call_cancels_the_upstream_task(
         assert (await client.call_tool("roast", {"minutes": 1})).text == "roasted for 1"
 
 
-async def test_two_clients_sharing_a_server_answer_elicitation_of_their_own_tasks(
+async def test_each_of_two_clients_of_a_shared_backend_answers_elicitations_of_its_own_task(
     autojump_clock: MockClock, front: Any, back: Any
 ) -> None:
     got: dict[str, str] = {}
@@ -144,7 +144,9 @@ async def test_two_clients_sharing_a_server_answer_elicitation_of_their_own_task
     assert got == {name: f"{{'name': '{name}'}}" for name in ("one", "two")}
 
 
-async def test_client_of_a_revision_without_tasks_can_call_task_tools(autojump_clock: MockClock, back: Any) -> None:
+async def test_client_of_a_revision_without_tasks_can_call_task_tools_through_a_proxy(
+    autojump_clock: MockClock, back: Any
+) -> None:
     async with (
         open_memory(roaster(), era=back, forwards=ALL) as behind,
         open_memory(proxy(behind), era="legacy", revision="2025-06-18") as client,
@@ -152,7 +154,7 @@ async def test_client_of_a_revision_without_tasks_can_call_task_tools(autojump_c
         assert (await client.call_tool("roast", {"minutes": 5})).text == "roasted for 5"
 
 
-async def test_modern_client_without_tasks_gets_missing_capability_from_a_modern_server(
+async def test_modern_client_without_tasks_gets_missing_capability_through_a_proxy(
     autojump_clock: MockClock, sharing: str
 ) -> None:
     async def refused(way: Proxy) -> None:
@@ -168,7 +170,7 @@ async def test_modern_client_without_tasks_gets_missing_capability_from_a_modern
             await refused(proxy(behind))
 
 
-async def test_proxy_awaits_the_upstream_task_if_handlers_of_the_proxy_answer_elicitation(
+async def test_proxy_waits_for_the_task_of_the_backend_if_its_own_handlers_answer_elicitations(
     autojump_clock: MockClock, front: Any, back: Any
 ) -> None:
     async with (
@@ -179,7 +181,7 @@ async def test_proxy_awaits_the_upstream_task_if_handlers_of_the_proxy_answer_el
         assert (await client.call_tool("roast", {"minutes": 5})).text == "roasted for 5"
 
 
-async def test_task_cancelled_by_another_client_fails_the_call(autojump_clock: MockClock) -> None:
+async def test_proxied_call_fails_if_another_client_cancels_its_task(autojump_clock: MockClock) -> None:
     async with open_memory(roaster(), era="legacy", forwards=ALL) as behind, trio.open_nursery() as nursery:
 
         async def cancel() -> None:

@@ -117,7 +117,7 @@ def text(answer: Answer) -> str:
     return result["result"]["content"][0]["text"]
 
 
-async def test_late_messages_for_one_principal_reach_no_other_principal() -> None:
+async def test_late_messages_for_one_principal_reach_no_other_principal_of_a_proxy() -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         alice, bob = await endpoint.connect(), await endpoint.connect()
@@ -137,7 +137,7 @@ async def test_late_messages_for_one_principal_reach_no_other_principal() -> Non
     assert behind.answers[0]["error"]["code"] == -32603
 
 
-async def test_all_tokens_of_a_principal_share_one_upstream_connection() -> None:
+async def test_proxy_uses_one_backend_connection_for_all_tokens_of_a_principal() -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         for token in ("alice-1", "bob-1", "alice-2", "alice-1"):
@@ -145,7 +145,7 @@ async def test_all_tokens_of_a_principal_share_one_upstream_connection() -> None
     assert len(behind.opened) == 2
 
 
-async def test_losing_one_upstream_connection_leaves_other_principals_connected() -> None:
+async def test_proxy_that_loses_the_backend_connection_of_one_principal_keeps_the_others() -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         alice, bob = await endpoint.connect(), await endpoint.connect()
@@ -164,7 +164,9 @@ async def test_losing_one_upstream_connection_leaves_other_principals_connected(
     assert len(behind.opened) == 3
 
 
-async def test_idle_upstream_connection_of_a_principal_is_closed_and_reopened_on_demand(jump_clock: MockClock) -> None:
+async def test_proxy_closes_an_idle_backend_connection_of_a_principal_and_reopens_it_on_demand(
+    jump_clock: MockClock,
+) -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         assert text(await call(endpoint, "alice-1")) == "echo"
@@ -183,7 +185,7 @@ async def test_idle_upstream_connection_of_a_principal_is_closed_and_reopened_on
     assert len(behind.opened) == 3
 
 
-async def test_listen_stream_keeps_the_upstream_connection_open(jump_clock: MockClock) -> None:
+async def test_proxy_keeps_a_backend_connection_open_while_a_listen_stream_is_open(jump_clock: MockClock) -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         listening = await endpoint.connect()
@@ -200,7 +202,7 @@ async def test_listen_stream_keeps_the_upstream_connection_open(jump_clock: Mock
         await behind.until("closed")
 
 
-async def test_running_task_keeps_the_upstream_connection_open_until_it_ends(jump_clock: MockClock) -> None:
+async def test_proxy_keeps_a_backend_connection_open_while_a_task_runs(jump_clock: MockClock) -> None:
     behind = Behind(MODERN)
     tasks = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
     async with before(behind) as endpoint:
@@ -217,7 +219,7 @@ async def test_running_task_keeps_the_upstream_connection_open_until_it_ends(jum
         await behind.until("closed")
 
 
-async def test_longest_idle_upstream_connection_is_closed_for_a_new_principal() -> None:
+async def test_proxy_closes_the_longest_idle_backend_connection_for_a_new_principal() -> None:
     behind = Behind()
     async with before(behind, max_upstreams=2) as endpoint:
         for token in ("alice-1", "bob-1", "carol-1"):
@@ -227,7 +229,7 @@ async def test_longest_idle_upstream_connection_is_closed_for_a_new_principal() 
     assert len(behind.opened) == 3
 
 
-async def test_new_principal_is_rejected_while_all_upstream_connections_are_busy() -> None:
+async def test_proxy_rejects_a_new_principal_while_all_backend_connections_are_busy() -> None:
     behind = Behind()
     async with before(behind, max_upstreams=2) as endpoint:
         connections = [await endpoint.connect() for _ in range(2)]
@@ -245,7 +247,7 @@ async def test_new_principal_is_rejected_while_all_upstream_connections_are_busy
 
 
 @pytest.mark.parametrize("most", [4])
-async def test_sessions_of_one_principal_cannot_use_up_all_upstream_connections(most: int) -> None:
+async def test_sessions_of_one_principal_cannot_use_all_backend_connections_of_a_proxy(most: int) -> None:
     behind = Behind()
     async with before(behind, max_upstreams=most) as endpoint:
         opened: list[int] = []
@@ -262,7 +264,7 @@ FORWARDS = ClientCapabilities(elicitation=Elicitation(form={}))
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_connection_shared_by_several_principals_forwards_no_elicitation_or_logs(
+async def test_proxy_forwards_no_elicitations_or_logs_over_a_connection_shared_by_several_principals(
     autojump_clock: MockClock, revision: str
 ) -> None:
     behind, asks = Behind(), {"elicitation": {"form": {}}}
@@ -284,7 +286,7 @@ async def test_connection_shared_by_several_principals_forwards_no_elicitation_o
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_connection_used_by_a_single_principal_forwards_elicitation_and_logs(
+async def test_proxy_forwards_elicitations_and_logs_over_a_connection_of_a_single_principal(
     autojump_clock: MockClock, revision: str
 ) -> None:
     behind, asks = Behind(), {"elicitation": {"form": {}}}
@@ -303,7 +305,7 @@ async def test_connection_used_by_a_single_principal_forwards_elicitation_and_lo
             assert (asked["id"], asked["result"]["resultType"]) == (called, "input_required")
 
 
-async def test_update_of_a_subresource_reaches_only_the_subscribed_principal(autojump_clock: MockClock) -> None:
+async def test_update_of_a_subresource_reaches_only_the_principal_that_subscribed(autojump_clock: MockClock) -> None:
     behind = Behind()
     async with open_scripted_server(behind.script, era="legacy") as shared:
         way = proxy(shared)
@@ -316,7 +318,7 @@ async def test_update_of_a_subresource_reaches_only_the_subscribed_principal(aut
     assert told["params"]["uri"] == "file:///bob"
 
 
-async def test_url_elicitation_completion_reaches_only_the_principal_who_was_sent_the_url(
+async def test_url_elicitation_completion_reaches_only_the_principal_that_received_the_url(
     autojump_clock: MockClock,
 ) -> None:
     visit = {"mode": "url", "message": "Pay", "url": "https://pay.example.com", "elicitationId": "e-1"}
@@ -338,7 +340,7 @@ async def test_url_elicitation_completion_reaches_only_the_principal_who_was_sen
             await bob.expect_silence(1)
 
 
-async def test_closed_upstream_connection_leaves_no_reference_cycles(jump_clock: MockClock) -> None:
+async def test_closed_backend_connection_of_a_proxy_leaves_no_reference_cycles(jump_clock: MockClock) -> None:
     behind, before_it = Behind(), set(map(id, callers()))
     async with before(behind) as endpoint:
         assert text(await call(endpoint, "alice-1")) == "echo"
@@ -357,7 +359,9 @@ def callers() -> list[Tenant]:
     return [each for each in gc.get_objects() if isinstance(each, Tenant)]
 
 
-async def test_client_can_be_notified_that_all_upstream_lists_may_have_changed(autojump_clock: MockClock) -> None:
+async def test_proxy_can_notify_clients_that_all_lists_of_the_backend_may_have_changed(
+    autojump_clock: MockClock,
+) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY, {"tools": {"listChanged": True}})
         with suppress(MissingMessage):

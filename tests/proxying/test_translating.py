@@ -15,12 +15,12 @@ FIRST, LATEST_LEGACY, MODERN = REVISIONS["2024-11-05"], REVISIONS["2025-11-25"],
 TEXT = {"type": "text", "text": "x"}
 
 
-def test_message_of_the_same_revision_is_not_validated() -> None:
+def test_proxy_does_not_validate_messages_between_peers_of_the_same_revision() -> None:
     data: dict[str, Any] = {"content": 5}
     assert translated(data, CallToolResult, MODERN, MODERN) is data
 
 
-def test_translation_removes_fields_unknown_to_the_target_revision_but_keeps_custom_fields() -> None:
+def test_translation_to_another_revision_removes_unknown_standard_fields_but_keeps_custom_fields() -> None:
     tool = {"name": "t", "title": "T", "inputSchema": {"type": "object", "title": "kept"}, "x-new": {"title": "kept"}}
     assert translated({"tools": [tool], "more": 1}, ListToolsResult, LATEST_LEGACY, FIRST) == {
         "tools": [{"name": "t", "inputSchema": {"type": "object", "title": "kept"}, "x-new": {"title": "kept"}}],
@@ -28,25 +28,25 @@ def test_translation_removes_fields_unknown_to_the_target_revision_but_keeps_cus
     }
 
 
-def test_translation_keeps_custom_fields_inside_lists() -> None:
+def test_translation_to_another_revision_keeps_custom_fields_inside_lists() -> None:
     data = {"content": [{**TEXT, "x": 1}, {**TEXT, "_meta": {"y": 2}}], "structuredContent": [1]}
     assert translated(data, CallToolResult, MODERN, LATEST_LEGACY) == {
         "content": [{**TEXT, "x": 1}, {**TEXT, "_meta": {"y": 2}}]
     }
 
 
-def test_translating_content_unsupported_by_the_target_revision_raises_not_expressible() -> None:
+def test_translation_of_content_that_the_target_revision_lacks_raises_not_expressible() -> None:
     audio = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
     with pytest.raises(NotExpressible, match="2024-11-05"):
         translated({"content": [audio]}, CallToolResult, MODERN, FIRST)
 
 
-def test_translating_an_invalid_result_raises_value_error() -> None:
+def test_translation_of_an_invalid_result_raises_value_error() -> None:
     with pytest.raises(ValueError, match="content"):
         translated({"content": 5}, CallToolResult, MODERN, FIRST)
 
 
-def test_translation_to_legacy_removes_result_type_and_server_info() -> None:
+def test_translation_to_a_legacy_revision_removes_result_type_and_server_info() -> None:
     server_info = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "1"}}
     data = {"resultType": "complete", "content": [TEXT], "_meta": {**server_info, "a": 1}}
     assert translated_result(data, CallToolResult, MODERN, LATEST_LEGACY) == {"content": [TEXT], "_meta": {"a": 1}}
@@ -54,6 +54,6 @@ def test_translation_to_legacy_removes_result_type_and_server_info() -> None:
     assert translated_result(data, CallToolResult, MODERN, LATEST_LEGACY) == {"content": [TEXT]}
 
 
-def test_translation_of_a_legacy_list_to_modern_marks_it_as_not_cacheable() -> None:
+def test_translation_of_a_legacy_list_to_the_modern_revision_marks_it_as_not_cacheable() -> None:
     modern = translated_result({"tools": [], "x": 1}, ListToolsResult, LATEST_LEGACY, MODERN)
     assert modern == {"tools": [], "ttlMs": 0, "cacheScope": "private", "x": 1}

@@ -87,7 +87,7 @@ async def conversation(
     return [log["params"]["data"] for log in logs], result["result"]["content"][0]["text"]
 
 
-async def test_two_anonymous_calls_each_get_their_own_elicitation_and_logs() -> None:
+async def test_each_of_two_anonymous_proxied_calls_gets_its_own_elicitations_and_logs() -> None:
     async with before(Behind(2)) as endpoint:
         heard: dict[str, tuple[list[str], str]] = {}
 
@@ -105,7 +105,7 @@ async def test_two_anonymous_calls_each_get_their_own_elicitation_and_logs() -> 
         assert heard[who] == ([f"{who} {n}" for n in range(30)], f"{who}: {{'name': '{who} was asked {who}?'}}")
 
 
-async def test_two_principals_over_one_connection_each_get_their_own_elicitation_and_logs() -> None:
+async def test_each_of_two_principals_on_one_connection_gets_its_own_elicitations_and_logs() -> None:
     async with before(Behind(2), shares=True, auth=protected(issued())) as endpoint:
         heard: dict[str, tuple[list[str], str]] = {}
 
@@ -124,7 +124,7 @@ async def test_two_principals_over_one_connection_each_get_their_own_elicitation
         assert heard[who] == ([f"{who} {n}" for n in range(30)], f"{who}: {{'name': '{who} was asked {who}?'}}")
 
 
-async def test_two_calls_of_a_legacy_session_get_elicitation_and_logs_on_their_own_streams() -> None:
+async def test_each_of_two_calls_of_a_legacy_session_gets_elicitations_and_logs_on_its_own_stream() -> None:
     async with before(Behind(2)) as endpoint:
         asked: list[str] = []
         told: list[str] = []
@@ -153,7 +153,7 @@ async def test_two_calls_of_a_legacy_session_get_elicitation_and_logs_on_their_o
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_messages_in_the_response_to_a_cancelled_call_are_dropped(known: bool) -> None:
+async def test_proxy_drops_messages_in_the_response_to_a_cancelled_call(known: bool) -> None:
     left, bobs = trio.Event(), trio.Event()
 
     async def behind(got: Got, answer: Answer) -> None:

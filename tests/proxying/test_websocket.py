@@ -60,7 +60,9 @@ async def proxied() -> AsyncIterator[tuple[Watched, int]]:
 @pytest.mark.parametrize(
     ("end", "code"), [(too_much, 1009), (bytes_not_text, 1003), (goodbye, 1000), (silence, 0), (reset, 0)]
 )
-async def test_wsk_03_wsk_05_wsk_07_closing_one_websocket_cancels_only_its_own_handlers(end: Any, code: int) -> None:
+async def test_wsk_03_wsk_05_wsk_07_websocket_that_closes_cancels_only_its_own_handlers_behind_a_proxy(
+    end: Any, code: int
+) -> None:
     async with proxied() as (watched, port), connected(port) as peer:
         async with trio.open_nursery() as nursery:
             await nursery.start(keep_calling, port)
@@ -86,7 +88,7 @@ async def keep_calling(port: int, *, task_status: trio.TaskStatus[None]) -> None
             await trio.sleep(0.05)
 
 
-async def test_wsk_03_large_message_within_the_limit_passes_in_both_directions() -> None:
+async def test_wsk_03_proxy_forwards_large_websocket_messages_within_the_limit_in_both_directions() -> None:
     async with proxied() as (_, port), connected(port) as peer:
         await peer.open_legacy()
         await peer.ask(1, "tools/call", {"name": "echo", "arguments": {"text": "x" * 60_000}})
