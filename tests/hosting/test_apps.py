@@ -44,7 +44,7 @@ def seen(group: Group, caller: str) -> list[str]:
     return [name for name, entry in group.catalogue.tools.items() if getattr(entry, f"for_{caller}")]
 
 
-async def test_group_catalogue_separates_tools_for_the_model_from_tools_for_app_views(
+async def test_tool_catalogue_of_a_group_separates_tools_for_the_model_from_tools_for_app_views(
     autojump_clock: MockClock,
 ) -> None:
     async with open_group({"a": MemberDescription(dashboard())}) as group:
@@ -57,7 +57,7 @@ async def test_group_catalogue_separates_tools_for_the_model_from_tools_for_app_
         assert view.view is None
 
 
-async def test_app_view_calls_tools_of_its_own_member_by_their_original_names(autojump_clock: MockClock) -> None:
+async def test_app_view_calls_tools_of_its_own_server_by_their_original_names(autojump_clock: MockClock) -> None:
     async with open_group(members(), extensions=[Apps()]) as group:
         assert (await group.call_from_app("b", "refresh")).text == "fresh"
         assert (await group.call_from_app("a", "show")).text == "shown"
@@ -68,12 +68,12 @@ async def test_app_view_calls_tools_of_its_own_member_by_their_original_names(au
                 await group.call_from_app("a", name)
 
 
-async def test_group_declares_the_apps_extension_to_its_members(autojump_clock: MockClock) -> None:
+async def test_group_declares_the_apps_extension_to_its_servers(autojump_clock: MockClock) -> None:
     async with open_group(members()) as group:
         assert (await group.call_tool("a__show")).text == "told"
 
 
-async def test_view_of_a_tool_is_read_by_its_uri_in_the_group_catalogue(autojump_clock: MockClock) -> None:
+async def test_app_view_of_a_tool_can_be_read_by_its_uri_in_the_group_catalogue(autojump_clock: MockClock) -> None:
     async with open_group(members()) as group:
         await group.settled()
         entry = group.catalogue.tools["b__show"]
@@ -88,5 +88,5 @@ async def test_view_of_a_tool_is_read_by_its_uri_in_the_group_catalogue(autojump
 
 @pytest.mark.parametrize("member", ["a", "a/b", "ü", "a__b", "member://"])
 @pytest.mark.parametrize("uri", [VIEW, "ui://", "ui://x/member://y", "ui:/w", "member://a/ui://b", "note://a"])
-def test_catalogue_uri_parses_back_to_member_and_original_uri(member: str, uri: str) -> None:
+def test_uri_in_the_group_catalogue_can_be_parsed_into_server_name_and_original_uri(member: str, uri: str) -> None:
     assert parse_uri(catalogue_uri(member, uri)) == (member, uri)

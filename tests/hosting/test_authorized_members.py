@@ -21,7 +21,7 @@ async def as_json(got: Got, answer: Answer) -> None:
     await answer.json(text(got))
 
 
-async def test_each_group_member_is_called_with_its_own_token() -> None:
+async def test_each_server_of_a_group_is_called_with_its_own_token() -> None:
     async with serving(guarded(modern(as_json), "one")) as first, serving(guarded(modern(as_json), "two")) as second:
         members = {
             "first": Address(first.url, auth=Bearer("one")),
@@ -46,7 +46,7 @@ async def test_connect_timeout_is_paused_while_the_user_signs_in(jump_clock: Moc
             assert (await (await group.client("it")).call_tool("any")).text == "done"
 
 
-async def test_failed_user_sign_in_is_not_retried() -> None:
+async def test_sign_in_of_a_user_that_fails_in_a_group_is_not_retried() -> None:
     async def declines(handed: Handed, request: RefusedRequest) -> None:
         with handed.user_is_asked():
             await trio.lowlevel.checkpoint()
@@ -61,7 +61,7 @@ async def test_failed_user_sign_in_is_not_retried() -> None:
     assert len(auth.refusals) == 1
 
 
-async def test_failed_token_request_without_a_user_is_retried_by_the_restart_policy() -> None:
+async def test_restart_policy_of_a_group_retries_a_failed_token_request_that_needs_no_user() -> None:
     async def has_none(handed: Handed, request: RefusedRequest) -> None:
         if len(handed.refusals) < 3:
             raise AuthorizationError("the authorization server does not answer")

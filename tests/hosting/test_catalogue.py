@@ -29,7 +29,7 @@ def offer(server: Server, name: str) -> None:
         return f"did {name}"
 
 
-async def test_catalogue_lists_the_tools_of_all_members_in_order(autojump_clock: MockClock) -> None:
+async def test_group_catalogue_lists_the_tools_of_all_servers_in_order(autojump_clock: MockClock) -> None:
     members = {"b": MemberDescription(offering("y", "x")), "a": MemberDescription(offering("z"))}
     async with open_group(members) as group:
         await group.settled()
@@ -39,7 +39,7 @@ async def test_catalogue_lists_the_tools_of_all_members_in_order(autojump_clock:
         assert entry.item.description == "does x"
 
 
-async def test_catalogue_entry_can_be_displayed_under_its_prefixed_name(autojump_clock: MockClock) -> None:
+async def test_group_catalogue_entry_can_be_displayed_under_its_prefixed_name(autojump_clock: MockClock) -> None:
     server = offering("x")
 
     @server.resource("note://{title}", name="note")
@@ -54,7 +54,9 @@ async def test_catalogue_entry_can_be_displayed_under_its_prefixed_name(autojump
         assert (template.renamed.uri_template, template.renamed.name) == ("member://a/note://{title}", "note")
 
 
-async def test_member_and_tool_names_containing_the_separator_do_not_collide(autojump_clock: MockClock) -> None:
+async def test_server_and_tool_names_that_contain_the_separator_do_not_collide_in_the_group_catalogue(
+    autojump_clock: MockClock,
+) -> None:
     members = {"a": MemberDescription(offering("b__c")), "a__b": MemberDescription(offering("c"))}
     async with open_group(members) as group:
         await group.settled()
@@ -64,7 +66,7 @@ async def test_member_and_tool_names_containing_the_separator_do_not_collide(aut
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_catalogue_follows_list_changes_of_a_member(
+async def test_group_catalogue_is_updated_after_list_changes_of_a_server(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server = offering("x")
@@ -78,7 +80,7 @@ async def test_catalogue_follows_list_changes_of_a_member(
         assert (await group.call_tool("a__y")).text == "did y"
 
 
-async def test_list_change_notified_while_a_member_list_is_being_read_causes_another_read(
+async def test_group_lists_tools_of_a_server_again_if_they_change_while_it_lists_them(
     autojump_clock: MockClock,
 ) -> None:
     def listed(*names: str) -> dict[str, Any]:
@@ -98,7 +100,7 @@ async def test_list_change_notified_while_a_member_list_is_being_read_causes_ano
         assert list(group.catalogue.tools) == ["a__new"]
 
 
-async def test_burst_of_list_changes_of_a_member_causes_one_more_read(autojump_clock: MockClock) -> None:
+async def test_group_lists_tools_only_once_more_after_a_burst_of_list_changes(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={"listChanged": True})
         request = await peer.until("tools/list")
@@ -114,7 +116,7 @@ async def test_burst_of_list_changes_of_a_member_causes_one_more_read(autojump_c
     assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 2
 
 
-async def test_continuous_list_changes_of_a_member_cause_at_most_ten_reads_per_second(
+async def test_group_lists_tools_at_most_ten_times_a_second_during_continuous_list_changes(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -130,7 +132,7 @@ async def test_continuous_list_changes_of_a_member_cause_at_most_ten_reads_per_s
     assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 100
 
 
-async def test_list_of_a_slow_member_is_read_at_most_half_of_the_time(autojump_clock: MockClock) -> None:
+async def test_group_spends_at_most_half_of_the_time_listing_tools_of_a_slow_server(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={"listChanged": True})
         while True:
@@ -147,7 +149,7 @@ async def test_list_of_a_slow_member_is_read_at_most_half_of_the_time(autojump_c
 
 
 @pytest.mark.parametrize("answer", ["tools", "refusal", "silence"])
-async def test_group_requests_tools_once_from_a_server_that_declares_no_tools_capability(
+async def test_group_lists_tools_once_from_a_server_that_declares_no_tools_capability(
     autojump_clock: MockClock, answer: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -169,7 +171,7 @@ async def test_group_requests_tools_once_from_a_server_that_declares_no_tools_ca
     assert [name for name in methods if name.endswith("/list")] == ["tools/list"]
 
 
-async def test_removed_member_leaves_the_catalogue_at_once(autojump_clock: MockClock) -> None:
+async def test_group_catalogue_drops_the_tools_of_a_removed_server_immediately(autojump_clock: MockClock) -> None:
     async with open_group({name: MemberDescription(offering("x")) for name in "ab"}) as group, trio.open_nursery() as n:
         await group.settled()
         before = group.catalogue.tools
@@ -179,7 +181,7 @@ async def test_removed_member_leaves_the_catalogue_at_once(autojump_clock: MockC
         assert list(before) == ["a__x", "b__x"]
 
 
-async def test_failed_member_leaves_the_catalogue_and_a_restarting_one_stays(
+async def test_group_catalogue_drops_tools_of_a_failed_server_but_keeps_those_of_a_restarting_server(
     autojump_clock: MockClock,
 ) -> None:
     members = {"failed": describe(serves("die")), "restarting": describe(serves("die"), hangs, restart=QUICK)}
@@ -192,7 +194,7 @@ async def test_failed_member_leaves_the_catalogue_and_a_restarting_one_stays(
         assert list(group.catalogue.tools) == ["restarting__die"]
 
 
-async def test_catalogue_is_updated_after_a_restart(autojump_clock: MockClock) -> None:
+async def test_group_catalogue_is_updated_after_a_server_restarts(autojump_clock: MockClock) -> None:
     async with open_group({"a": describe(serves("die", "old"), serves("new"), restart=QUICK)}) as group:
         await group.settled()
         with pytest.raises(ConnectionLost):
@@ -201,7 +203,7 @@ async def test_catalogue_is_updated_after_a_restart(autojump_clock: MockClock) -
         assert list(group.catalogue.tools) == ["a__new"]
 
 
-async def test_tool_listed_twice_by_a_server_is_in_the_catalogue_once(
+async def test_group_catalogue_contains_a_tool_once_that_a_server_lists_twice(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"a": describe(serves("x", "x"))}) as group:
@@ -230,7 +232,7 @@ async def _gives_empty_pages_for_ever(peer: RawPeer) -> None:
 
 
 @pytest.mark.parametrize("script", [_refuses_lists, _gives_nonsense, _gives_empty_pages_for_ever])
-async def test_unreadable_list_of_a_member_is_reported_and_other_members_stay_listed(
+async def test_group_reports_an_unreadable_list_of_one_server_and_lists_the_others(
     script: Any, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"bad": describe(script), "good": MemberDescription(offering("x"))}) as group:
@@ -241,7 +243,7 @@ async def test_unreadable_list_of_a_member_is_reported_and_other_members_stay_li
     caplog.clear()
 
 
-async def test_endless_tool_list_is_truncated_at_ten_thousand_tools(
+async def test_group_truncates_an_endless_tool_list_at_ten_thousand_tools(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -257,7 +259,7 @@ async def test_endless_tool_list_is_truncated_at_ten_thousand_tools(
     caplog.clear()
 
 
-async def test_tool_list_is_truncated_at_a_size_limit(
+async def test_group_truncates_a_tool_list_at_a_size_limit(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -273,7 +275,7 @@ async def test_tool_list_is_truncated_at_a_size_limit(
     caplog.clear()
 
 
-async def test_tool_list_of_a_member_that_was_removed_meanwhile_is_discarded(autojump_clock: MockClock) -> None:
+async def test_group_discards_a_tool_list_of_a_server_that_was_removed_meanwhile(autojump_clock: MockClock) -> None:
     async with open_memory(offering("x")) as client:
         catalogue = Catalogue()
         catalogue._add("a")
@@ -289,7 +291,7 @@ async def test_tool_list_of_a_member_that_was_removed_meanwhile_is_discarded(aut
         assert dict(catalogue.tools) == {}
 
 
-async def test_group_settled_does_not_wait_for_failed_or_restarting_members(autojump_clock: MockClock) -> None:
+async def test_group_settled_method_does_not_wait_for_failed_or_restarting_servers(autojump_clock: MockClock) -> None:
     members = {"failed": describe(refuses), "again": describe(refuses, hangs, restart=QUICK)}
     async with open_group(members) as group:
         with trio.fail_after(0.5):
@@ -297,7 +299,7 @@ async def test_group_settled_does_not_wait_for_failed_or_restarting_members(auto
 
 
 @pytest.mark.parametrize("resources", [True, False])
-async def test_missing_resource_templates_method_logs_no_warning(
+async def test_group_logs_no_warning_if_a_server_lacks_the_resource_templates_method(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, resources: bool
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -357,7 +359,7 @@ _AB = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in "
         (_lists(None, silent=True), 0, "did not answer within 60 s"),
     ],
 )
-async def test_member_status_describes_the_fault_of_an_invalid_list(
+async def test_status_of_a_group_member_describes_the_fault_of_an_invalid_list(
     script: Any, tools: int, problem: str | None, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"a": describe(script)}) as group:
@@ -376,7 +378,7 @@ async def test_member_status_describes_the_fault_of_an_invalid_list(
     caplog.clear()
 
 
-async def test_member_status_reports_an_unanswered_list_until_the_list_is_answered(
+async def test_status_of_a_group_member_reports_an_unanswered_list_request_until_its_answer(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -15,7 +15,7 @@ from trio_mcp.hosting import MemberDescription, MemberState, MemberUnavailable, 
 from trio_mcp.types import LogParams
 
 
-async def test_api_01_members_can_be_removed_in_any_order_from_any_task(autojump_clock: MockClock) -> None:
+async def test_api_01_servers_of_a_group_can_be_removed_in_any_order_from_any_task(autojump_clock: MockClock) -> None:
     order = Sequencer()
     async with open_group({name: describe(serves("wait", "echo")) for name in "abc"}) as group:
 
@@ -40,7 +40,7 @@ async def test_api_01_members_can_be_removed_in_any_order_from_any_task(autojump
         assert list(group.statuses) == ["b", "c"]
 
 
-async def test_removed_member_raises_member_unavailable(autojump_clock: MockClock) -> None:
+async def test_call_to_a_server_removed_from_its_group_raises_member_unavailable(autojump_clock: MockClock) -> None:
     async with open_group({"a": in_memory()}) as group:
         await group.settled()
         await group.remove("a")
@@ -51,7 +51,7 @@ async def test_removed_member_raises_member_unavailable(autojump_clock: MockCloc
             await group.call_tool("a__greet")
 
 
-async def test_waiting_for_a_removed_member_raises_member_unavailable(autojump_clock: MockClock) -> None:
+async def test_waiting_for_a_server_removed_from_its_group_raises_member_unavailable(autojump_clock: MockClock) -> None:
     async with open_group({"slow": describe(hangs)}) as group, trio.open_nursery() as nursery:
 
         async def wait(how: Callable[[], Any]) -> None:
@@ -69,7 +69,7 @@ async def test_waiting_for_a_removed_member_raises_member_unavailable(autojump_c
         await group.remove("slow")
 
 
-async def test_name_of_a_removed_member_can_be_reused_at_once(autojump_clock: MockClock) -> None:
+async def test_name_of_a_server_removed_from_its_group_can_be_reused_immediately(autojump_clock: MockClock) -> None:
     description = describe(serves("echo"))
     target = target_of(description)
     object.__setattr__(target, "may_close", trio.Event())
@@ -86,7 +86,9 @@ async def test_name_of_a_removed_member_can_be_reused_at_once(autojump_clock: Mo
         assert group.statuses["a"].state == MemberState.READY
 
 
-async def test_cancelled_removal_of_a_member_completes_in_the_background(autojump_clock: MockClock) -> None:
+async def test_cancelled_removal_of_a_server_from_its_group_completes_in_the_background(
+    autojump_clock: MockClock,
+) -> None:
     description = describe(serves("echo"))
     async with open_group({"a": description}) as group:
         await group.settled()
@@ -100,7 +102,7 @@ async def test_cancelled_removal_of_a_member_completes_in_the_background(autojum
     assert target_of(description).opened == 2
 
 
-async def test_member_can_be_removed_from_its_own_callback(autojump_clock: MockClock) -> None:
+async def test_server_can_be_removed_from_its_group_in_a_callback_of_that_server(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -119,20 +121,22 @@ async def test_member_can_be_removed_from_its_own_callback(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("name", ["a", ""])
-async def test_duplicate_or_empty_member_name_raises_value_error(name: str, autojump_clock: MockClock) -> None:
+async def test_duplicate_or_empty_server_name_in_a_group_raises_value_error(
+    name: str, autojump_clock: MockClock
+) -> None:
     async with open_group({"a": in_memory()}) as group:
         with pytest.raises(ValueError, match=r"already has|must not be empty"):
             group.add(name, in_memory())
 
 
-async def test_invalid_member_options_raise_value_error_at_once(autojump_clock: MockClock) -> None:
+async def test_invalid_options_of_a_group_member_immediately_raise_value_error(autojump_clock: MockClock) -> None:
     async with open_group() as group:
         with pytest.raises(ValueError, match="call_timeout"):
             group.add("a", in_memory(call_timeout=-1))
         assert group.statuses == {}
 
 
-async def test_disabled_members_are_skipped(autojump_clock: MockClock) -> None:
+async def test_group_skips_disabled_servers(autojump_clock: MockClock) -> None:
     disabled = MemberDescription(greeter(), disabled=True)
     async with open_group({"off": disabled, "on": in_memory()}) as group:
         assert list(group.statuses) == ["on"]
@@ -140,7 +144,7 @@ async def test_disabled_members_are_skipped(autojump_clock: MockClock) -> None:
             group.add("off", disabled)
 
 
-async def test_closed_group_rejects_new_members_and_client_requests(autojump_clock: MockClock) -> None:
+async def test_closed_group_rejects_new_servers_and_client_requests(autojump_clock: MockClock) -> None:
     async with open_group({"a": in_memory()}) as group:
         pass
     with pytest.raises(trio.ClosedResourceError):
@@ -149,13 +153,13 @@ async def test_closed_group_rejects_new_members_and_client_requests(autojump_clo
         await group.client("a")
 
 
-async def test_exception_in_the_group_block_propagates_unchanged(autojump_clock: MockClock) -> None:
+async def test_exception_inside_the_group_with_block_propagates_unchanged(autojump_clock: MockClock) -> None:
     with pytest.raises(LookupError, match="body"):
         async with open_group({"a": in_memory(), "b": describe(hangs)}):
             raise LookupError("body")
 
 
-async def test_cancel_around_the_group_cancels_running_calls_with_its_reason(
+async def test_cancelled_scope_around_a_group_cancels_running_calls_with_its_reason(
     autojump_clock: MockClock,
 ) -> None:
     server, reasons = Server("s"), list[str | None]()
@@ -176,6 +180,6 @@ async def test_cancel_around_the_group_cancels_running_calls_with_its_reason(
     assert reasons == ["the user left"]
 
 
-def test_member_unavailable_names_the_type_of_an_error_without_message() -> None:
+def test_member_unavailable_error_names_the_type_of_a_cause_without_a_message() -> None:
     assert str(MemberUnavailable("a", "has failed", error=LookupError())) == "'a' has failed: LookupError"
     assert str(MemberUnavailable("a", "was removed")) == "'a' was removed"

@@ -31,14 +31,16 @@ def problem_of(tmp_path: Path, fields: Any, **more: Any) -> str:
     return config.problems["it"]
 
 
-def test_config_entry_with_command_args_env_and_cwd_is_a_command(tmp_path: Path) -> None:
+def test_config_entry_with_command_args_env_and_cwd_is_read_as_a_command(tmp_path: Path) -> None:
     assert entry_of(
         tmp_path, type="stdio", command="npx", args=["-y", "server"], env={"TOKEN": "x"}, cwd="/tmp"
     ) == MemberDescription(Command(["npx", "-y", "server"], env={"TOKEN": "x"}, cwd="/tmp"))
 
 
 @pytest.mark.parametrize("fields", [{"command": "server"}, {"url": "https://example.com/mcp"}])
-def test_config_entry_with_a_protocol_version_pins_the_revision(tmp_path: Path, fields: dict[str, Any]) -> None:
+def test_config_entry_with_a_protocol_version_sets_the_revision_of_the_server(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
     for version in ("2024-11-05", "2025-06-18", "2026-07-28"):
         target = entry_of(tmp_path, **fields, protocolVersion=version).target
         assert isinstance(target, (Address, Command))
@@ -49,24 +51,26 @@ def test_config_entry_with_a_protocol_version_pins_the_revision(tmp_path: Path, 
     assert "protocolVersion: must be a string" in problem_of(tmp_path, {**fields, "protocolVersion": 20250618})
 
 
-def test_config_entry_with_a_unix_socket_url_is_an_address(tmp_path: Path) -> None:
+def test_config_entry_with_a_unix_socket_url_is_read_as_an_address(tmp_path: Path) -> None:
     url = "http+unix://%2Frun%2Fuser%2F1000%2Fmcp.sock/mcp"
     for fields in ({}, {"type": "http"}, {"headers": {"Authorization": "Bearer x"}}):
         assert entry_of(tmp_path, url=url, **fields).target == Address(url, headers=fields.get("headers", {}))
     assert "absolute path of the socket" in problem_of(tmp_path, {"url": "http+unix://mcp.sock/mcp"})
 
 
-def test_config_entry_with_only_a_command_is_a_command(tmp_path: Path) -> None:
+def test_config_entry_with_only_a_command_is_read_as_a_command(tmp_path: Path) -> None:
     assert entry_of(tmp_path, command="server") == MemberDescription(Command(["server"]))
 
 
 @pytest.mark.parametrize("declared", [{}, {"type": "ws"}, {"type": "websocket"}])
-def test_config_entry_with_a_websocket_url_and_headers_is_an_address(tmp_path: Path, declared: dict[str, str]) -> None:
+def test_config_entry_with_a_websocket_url_and_headers_is_read_as_an_address(
+    tmp_path: Path, declared: dict[str, str]
+) -> None:
     found = entry_of(tmp_path, url="wss://example.com/mcp", headers={"authorization": "Bearer x"}, **declared)
     assert found.target == Address("wss://example.com/mcp", headers={"authorization": "Bearer x"})
 
 
-def test_config_entry_marked_disabled_is_a_disabled_member(tmp_path: Path) -> None:
+def test_config_entry_marked_disabled_is_read_as_a_disabled_server(tmp_path: Path) -> None:
     assert entry_of(tmp_path, command="server", disabled=True).disabled
     assert not entry_of(tmp_path, command="server", disabled=False).disabled
 
@@ -137,11 +141,11 @@ def test_placeholders_in_a_config_file_are_expanded_only_if_variables_are_given(
     )
 
 
-def test_undefined_variable_is_reported_as_a_problem_of_its_config_entry(tmp_path: Path) -> None:
+def test_undefined_variable_in_a_config_entry_is_reported_as_a_problem_of_that_entry(tmp_path: Path) -> None:
     assert problem_of(tmp_path, {"command": "${NOWHERE}"}, variables={}) == "command: there is no variable NOWHERE"
 
 
-def test_input_placeholder_is_reported_as_a_problem_of_its_config_entry(tmp_path: Path) -> None:
+def test_input_placeholder_in_a_config_entry_is_reported_as_a_problem_of_that_entry(tmp_path: Path) -> None:
     problem = problem_of(tmp_path, {"command": "a", "env": {"KEY": "${input:key}"}}, variables={"key": "k"})
     assert problem == "env.KEY: only its host knows what ${input:key} stands for"
 
@@ -165,13 +169,13 @@ def test_config_file_with_a_servers_section_and_byte_order_mark_is_accepted(tmp_
     assert read_config(path).members == {"it": MemberDescription(["a"])}
 
 
-async def test_members_from_a_config_file_can_be_opened_as_a_group(tmp_path: Path, autojump_clock: object) -> None:
+async def test_servers_from_a_config_file_can_be_opened_as_a_group(tmp_path: Path, autojump_clock: object) -> None:
     config = config_of(tmp_path, {"off": {"command": "/nowhere/a", "disabled": True}})
     async with open_group(config.members) as group:
         assert group.statuses == {}
 
 
-def test_comments_and_trailing_commas_in_a_config_file_are_ignored(tmp_path: Path) -> None:
+def test_config_file_can_contain_comments_and_trailing_commas(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(
         '{ // mine\n"servers": {"it": {"command": "a", "args": ["// b", "/* c */", ", ]",],},}, /* and\nno "more" */ }'
@@ -207,7 +211,9 @@ LONG = 1_000_000
 
 @pytest.mark.parametrize("piece", [*COMMENTS, *STRINGS, *COMMAS])
 @pytest.mark.parametrize("start", ["", '{"mcpServers": {}, '])
-def test_malicious_comments_and_strings_are_parsed_in_linear_time(tmp_path: Path, piece: str, start: str) -> None:
+def test_malicious_comments_and_strings_in_a_config_file_are_parsed_in_linear_time(
+    tmp_path: Path, piece: str, start: str
+) -> None:
     (path := tmp_path / "config.json").write_text(start + piece * (LONG // len(piece)))
     with pytest.raises(ConfigError):
         read_config(path)
@@ -215,7 +221,9 @@ def test_malicious_comments_and_strings_are_parsed_in_linear_time(tmp_path: Path
 
 @pytest.mark.parametrize("piece", OF_VARIABLES)
 @pytest.mark.parametrize("end", ["", "}", ":x}", ":-x}", "}}"])
-def test_malicious_placeholders_are_expanded_in_linear_time(tmp_path: Path, piece: str, end: str) -> None:
+def test_malicious_placeholders_in_a_config_file_are_expanded_in_linear_time(
+    tmp_path: Path, piece: str, end: str
+) -> None:
     (path := tmp_path / "config.json").write_text(
         json.dumps({"servers": {"x": {"command": piece * (LONG // len(piece)) + end}}})
     )

@@ -30,7 +30,7 @@ async def grouped(levels: int, era: Any, *, objects: bool = True) -> AsyncGenera
 
 @ERAS
 @pytest.mark.parametrize("objects", [True, False])
-async def test_value_nested_up_to_the_depth_limit_is_listed_and_returned(
+async def test_group_lists_and_returns_values_nested_up_to_the_depth_limit(
     autojump_clock: object, era: Any, objects: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with grouped(MOST_BELOW - 1, era, objects=objects) as group:
@@ -46,7 +46,7 @@ async def test_value_nested_up_to_the_depth_limit_is_listed_and_returned(
 
 @ERAS
 @pytest.mark.parametrize("levels", TOO_DEEP)
-async def test_tool_list_nested_too_deeply_is_reported_and_other_members_work(
+async def test_group_reports_a_tool_list_nested_too_deeply_and_other_servers_still_answer(
     autojump_clock: object, era: Any, levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with grouped(levels, era) as group:

@@ -45,7 +45,7 @@ URL = "https://mcp.example.com/mcp"
         ({"command": "/opt/my tools/server -x"}, Command(["/opt/my tools/server -x"])),
     ],
 )  # fmt: skip
-def test_config_entry_in_the_format_of_another_mcp_host_is_a_member(
+def test_config_entry_in_the_format_of_another_mcp_host_is_read_as_a_server(
     tmp_path: Path, fields: dict[str, Any], target: Target
 ) -> None:
     assert entry_of(tmp_path, **fields).target == target
@@ -63,7 +63,7 @@ def test_config_entry_in_the_format_of_another_mcp_host_is_a_member(
         ({"enabled": None}, False),
     ],
 )
-def test_config_entry_disabled_by_the_key_of_another_mcp_host_is_disabled(
+def test_config_entry_disabled_in_the_format_of_another_mcp_host_is_read_as_disabled(
     tmp_path: Path, fields: dict[str, Any], disabled: bool
 ) -> None:
     config = config_of(tmp_path, {"it": {"command": "a", **fields}}, variables={})
@@ -102,7 +102,7 @@ LAST_ENTRY = "the file has several entries of this name, and the last one counts
         ('{"mcpServers": {"a": {"command": "b", "args": ["c", "c"]}}, "x": 1, "x": 2}', ["a"], {}),
     ],
 )
-def test_last_config_entry_of_a_duplicate_name_is_used_and_reported(
+def test_last_of_two_config_entries_with_one_name_is_used_and_reported(
     tmp_path: Path, text: str, members: list[str], problems: dict[str, str]
 ) -> None:
     (path := tmp_path / "mcp.json").write_text(text)
@@ -111,5 +111,5 @@ def test_last_config_entry_of_a_duplicate_name_is_used_and_reported(
     assert all(isinstance(each.target, Command) and each.target.words[0] == "b" for each in config.members.values())
 
 
-def test_config_entry_url_overridden_by_another_url_key_is_reported_as_ignored(tmp_path: Path) -> None:
+def test_config_entry_with_two_url_keys_reports_the_overridden_url_as_ignored(tmp_path: Path) -> None:
     assert config_of(tmp_path, {"it": {"httpUrl": URL, "url": "x"}}).ignored == {"it": ("url",)}

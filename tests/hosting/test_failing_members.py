@@ -21,7 +21,7 @@ from trio_mcp.hosting import MemberDescription, MemberState, MemberUnavailable, 
     [(refuses, PeerError), (RawPeer.close, ConnectionLost), (hangs, ConnectionLost)],
     ids=["refuses", "dies", "hangs"],
 )
-async def test_member_that_does_not_start_fails_only_calls_to_that_member(
+async def test_server_that_does_not_start_fails_only_group_calls_to_that_server(
     script: Callable[[RawPeer], Any], error: type[Exception], autojump_clock: MockClock
 ) -> None:
     async with open_group({"bad": describe(script, connect_timeout=5), "good": in_memory()}) as group:
@@ -34,7 +34,7 @@ async def test_member_that_does_not_start_fails_only_calls_to_that_member(
         assert group.statuses["bad"].state == MemberState.FAILED
 
 
-async def test_crashed_member_fails_only_calls_to_that_member(autojump_clock: MockClock) -> None:
+async def test_server_that_crashes_fails_only_group_calls_to_that_server(autojump_clock: MockClock) -> None:
     outcomes: list[Any] = []
     async with open_group({"bad": describe(serves("wait", "die")), "good": in_memory()}) as group:
 
@@ -54,14 +54,14 @@ async def test_crashed_member_fails_only_calls_to_that_member(autojump_clock: Mo
             await group.call_tool("bad__wait")
 
 
-async def test_hanging_member_times_out_only_calls_to_that_member(autojump_clock: MockClock) -> None:
+async def test_server_that_hangs_times_out_only_group_calls_to_that_server(autojump_clock: MockClock) -> None:
     async with open_group({"bad": describe(serves("wait"), call_timeout=5), "good": in_memory()}) as group:
         with pytest.raises(trio.TooSlowError):
             await group.call_tool("bad__wait")
         assert (await group.call_tool("good__greet")).text == "hello from greeter"
 
 
-async def test_member_that_answers_no_pings_is_marked_failed(autojump_clock: MockClock) -> None:
+async def test_group_marks_a_server_as_failed_that_answers_no_pings(autojump_clock: MockClock) -> None:
     keep_alive = KeepAlive(interval=10, timeout=1)
     async with open_group({"bad": describe(serves()), "good": in_memory()}, keep_alive=keep_alive) as group:
         status = await until(group.watch(), "bad", MemberState.FAILED)
@@ -70,7 +70,7 @@ async def test_member_that_answers_no_pings_is_marked_failed(autojump_clock: Moc
         assert (await group.call_tool("good__greet")).text == "hello from greeter"
 
 
-async def test_member_whose_lifespan_raises_has_failed_with_that_exception(
+async def test_group_marks_a_server_as_failed_with_the_exception_its_lifespan_raises(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lifespan(_: Server) -> Any:
@@ -84,7 +84,9 @@ async def test_member_whose_lifespan_raises_has_failed_with_that_exception(
     caplog.clear()
 
 
-async def test_member_whose_lifespan_hangs_fails_at_the_connect_timeout(autojump_clock: MockClock) -> None:
+async def test_group_marks_a_server_as_failed_at_connect_timeout_if_its_lifespan_hangs(
+    autojump_clock: MockClock,
+) -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> Any:
         await trio.sleep_forever()
@@ -97,7 +99,7 @@ async def test_member_whose_lifespan_hangs_fails_at_the_connect_timeout(autojump
         assert trio.current_time() == pytest.approx(5)
 
 
-async def test_member_whose_lifespan_raises_at_shutdown_does_not_affect_other_members(
+async def test_server_whose_lifespan_raises_at_shutdown_does_not_affect_other_servers_of_the_group(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     @asynccontextmanager
@@ -115,7 +117,7 @@ async def test_member_whose_lifespan_raises_at_shutdown_does_not_affect_other_me
     caplog.clear()
 
 
-async def test_member_task_that_fails_during_shutdown_does_not_affect_other_members(
+async def test_task_of_a_server_that_fails_during_shutdown_does_not_affect_other_servers_of_the_group(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail_at_the_end() -> None:

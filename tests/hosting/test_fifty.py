@@ -63,7 +63,7 @@ async def restarts_of(statuses: AsyncIterator[MemberStatus], names: set[str]) ->
             return
 
 
-async def test_fifty_servers_recover_after_ten_servers_are_killed(tmp_path: Path) -> None:
+async def test_group_of_fifty_servers_recovers_after_ten_servers_are_killed(tmp_path: Path) -> None:
     before, resident = children(), resident_bytes(os.getpid())
     with trio.fail_after(PATIENCE):
         async with open_group(fifty(tmp_path)) as group:

@@ -22,7 +22,7 @@ async def test_group_calls_a_tool_by_its_catalogue_name(autojump_clock: MockCloc
         assert (await group.call_tool("b__greet")).text == "hello from b"
 
 
-async def test_member_outlives_the_task_that_added_it(autojump_clock: MockClock) -> None:
+async def test_server_stays_in_the_group_after_the_task_that_added_it_ends(autojump_clock: MockClock) -> None:
     async with open_group() as group, trio.open_nursery() as nursery:
 
         async def add() -> None:
@@ -33,7 +33,9 @@ async def test_member_outlives_the_task_that_added_it(autojump_clock: MockClock)
         assert (await group.call_tool("late__greet")).text == "hello from greeter"
 
 
-async def test_member_outlives_the_cancel_scope_in_which_it_was_added(autojump_clock: MockClock) -> None:
+async def test_server_stays_in_the_group_after_the_scope_in_which_it_was_added_is_cancelled(
+    autojump_clock: MockClock,
+) -> None:
     async with open_group() as group:
         with trio.move_on_after(1):
             group.add("late", in_memory())
@@ -42,7 +44,9 @@ async def test_member_outlives_the_cancel_scope_in_which_it_was_added(autojump_c
         assert (await group.call_tool("late__greet")).text == "hello from greeter"
 
 
-async def test_member_does_not_inherit_context_variables_of_the_adding_task(autojump_clock: MockClock) -> None:
+async def test_server_of_a_group_does_not_inherit_context_variables_of_the_task_that_adds_it(
+    autojump_clock: MockClock,
+) -> None:
     who = ContextVar("who", default="nobody")
     seen: list[str] = []
     server = Server("s")
@@ -61,7 +65,7 @@ async def test_member_does_not_inherit_context_variables_of_the_adding_task(auto
     assert seen == ["nobody"]
 
 
-async def test_call_of_a_starting_member_waits_until_it_is_ready(autojump_clock: MockClock) -> None:
+async def test_group_call_to_a_server_that_starts_waits_until_it_is_ready(autojump_clock: MockClock) -> None:
     async def slow(peer: RawPeer) -> None:
         await trio.sleep(30)
         await serves("echo")(peer)
@@ -71,7 +75,7 @@ async def test_call_of_a_starting_member_waits_until_it_is_ready(autojump_clock:
         assert trio.current_time() == pytest.approx(30)
 
 
-async def test_unknown_tool_prompt_or_resource_raises_not_in_catalogue(autojump_clock: MockClock) -> None:
+async def test_group_raises_not_in_catalogue_for_an_unknown_tool_prompt_or_resource(autojump_clock: MockClock) -> None:
     async with open_group({"a": in_memory()}) as group:
         for name in ("a__shout", "b__greet", "greet", "", "a__"):
             with pytest.raises(NotInCatalogue):
@@ -82,13 +86,15 @@ async def test_unknown_tool_prompt_or_resource_raises_not_in_catalogue(autojump_
             await group.read_resource("note://motto")
 
 
-async def test_call_with_a_tool_name_of_no_member_fails_without_waiting_for_members(autojump_clock: MockClock) -> None:
+async def test_group_call_with_a_tool_name_of_no_server_fails_without_waiting_for_servers(
+    autojump_clock: MockClock,
+) -> None:
     async with open_group({"slow": describe(hangs), "a": in_memory()}) as group:
         with trio.fail_after(1), pytest.raises(NotInCatalogue):
             await group.call_tool("a__shout")
 
 
-async def test_group_gets_prompts_and_reads_resources_of_its_members(autojump_clock: MockClock) -> None:
+async def test_group_gets_prompts_and_reads_resources_of_its_servers(autojump_clock: MockClock) -> None:
     server = Server("library")
 
     @server.prompt
@@ -117,7 +123,7 @@ async def test_group_gets_prompts_and_reads_resources_of_its_members(autojump_cl
             await group.read_resource("member://nobody/note://motto")
 
 
-async def test_group_call_passes_progress_and_meta_through(autojump_clock: MockClock) -> None:
+async def test_group_call_forwards_progress_and_meta(autojump_clock: MockClock) -> None:
     server, seen, metas = Server("s"), list[float](), list[Any]()
 
     @server.tool
@@ -130,7 +136,7 @@ async def test_group_call_passes_progress_and_meta_through(autojump_clock: MockC
     assert (seen, metas) == ([1], ["me"])
 
 
-async def test_member_options_override_the_options_of_the_group(autojump_clock: MockClock) -> None:
+async def test_options_of_one_server_override_the_options_of_its_group(autojump_clock: MockClock) -> None:
     members = {"short": in_memory(), "long": in_memory(call_timeout=100)}
     async with open_group(members, call_timeout=5) as group:
         assert (await group.call_tool("long__sleep", {"seconds": 50})).text == "slept"

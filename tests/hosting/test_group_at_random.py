@@ -85,7 +85,7 @@ async def latest(news: Any) -> dict[str, MemberState]:
 
 @settings(max_examples=examples(60))
 @given(st.lists(steps, max_size=25))
-def test_random_group_operations_never_hang_or_cancel_or_repeat_a_call(script: list[Any]) -> None:
+def test_group_calls_never_hang_and_are_never_cancelled_or_repeated_during_random_operations(script: list[Any]) -> None:
     playing = Playing()
 
     async def bounded() -> None:

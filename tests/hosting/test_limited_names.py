@@ -49,7 +49,7 @@ async def names(order: list[str], limit: int | None = 64) -> tuple[set[str], set
 
 
 @pytest.mark.parametrize("limit", [32, 64])
-async def test_limited_catalogue_names_are_unique_and_accepted_by_model_providers(limit: int) -> None:
+async def test_group_tool_names_with_a_length_limit_are_unique_and_accepted_by_model_providers(limit: int) -> None:
     tools, prompts = await names(MEMBERS, limit)
     assert len(tools) == len(MEMBERS) * len(TOOLS)
     assert len(prompts) == len(MEMBERS) * len(PROMPTS)
@@ -59,7 +59,7 @@ async def test_limited_catalogue_names_are_unique_and_accepted_by_model_provider
     assert any("." in name for name in (await names(MEMBERS, None))[0])
 
 
-async def test_calls_by_limited_names_reach_the_right_tool_even_before_it_is_listed() -> None:
+async def test_group_calls_the_right_tool_by_its_shortened_name_even_before_it_is_listed() -> None:
     tools, prompts = await names(MEMBERS)
     async with open_group({}, max_name_length=64) as group:
         for name in MEMBERS:
@@ -71,7 +71,7 @@ async def test_calls_by_limited_names_reach_the_right_tool_even_before_it_is_lis
         assert (await group.call_from_app(MEMBERS[0], LONG)).text == f"{MEMBERS[0]} {LONG}"
 
 
-async def test_gateway_lists_the_limited_names_of_its_group(autojump_clock: MockClock) -> None:
+async def test_gateway_lists_the_shortened_tool_names_of_its_group(autojump_clock: MockClock) -> None:
     async with open_group({name: member(name) for name in MEMBERS}, max_name_length=64) as group:
         await group.settled()
         async with open_memory(gateway(group)) as client:

@@ -23,7 +23,7 @@ AWKWARD = st.text(alphabet="ab_-.!é ", max_size=8) | st.text(max_size=200) | st
         ("a", "_b", "a___b"),
     ],
 )
-def test_plain_member_and_tool_names_are_joined_with_two_underscores(member: str, name: str, expected: str) -> None:
+def test_group_joins_plain_server_and_tool_names_with_two_underscores(member: str, name: str, expected: str) -> None:
     assert catalogue_name(member, name) == expected
 
 
@@ -31,14 +31,14 @@ def test_plain_member_and_tool_names_are_joined_with_two_underscores(member: str
     ("member", "name"),
     [("a__b", "c"), ("a_", "b"), ("my files", "search"), ("a", "sag's"), ("a", ""), ("é", "b"), ("a", "x" * 126)],
 )
-def test_unusual_names_keep_readable_characters_and_get_a_digest(member: str, name: str) -> None:
+def test_group_keeps_readable_characters_of_unusual_tool_names_and_adds_a_digest(member: str, name: str) -> None:
     made = catalogue_name(member, name)
     assert re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", made)
     assert "__" not in made
     assert re.search(r"_[0-9a-f]{16}$", made)
 
 
-def test_catalogue_name_is_stable_across_runs() -> None:
+def test_group_tool_name_is_the_same_in_every_run() -> None:
     assert catalogue_name("my files", "search") == "my_files_search_39be5dbb91865d4c"
     assert catalogue_name("my files", "search", 64) == "my_files_search_39be5dbb91865d4c"
     assert catalogue_name("a" * 40, "b" * 40, 64) == "aaaaaaaaaaaaaaaa_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb_15c480cf82327d94"
@@ -55,7 +55,7 @@ def test_catalogue_name_is_stable_across_runs() -> None:
         ("ü.ö", "suche/alle", "_suche_alle_X"),
     ],
 )
-def test_catalogue_name_with_a_limit_changes_only_if_model_providers_reject_it(
+def test_group_with_a_name_limit_changes_only_tool_names_that_model_providers_reject(
     member: str, name: str, expected: str
 ) -> None:
     assert re.sub(r"_[0-9a-f]{16}$", "_X", catalogue_name(member, name, 64)) == expected
@@ -66,9 +66,7 @@ def test_catalogue_name_with_a_limit_changes_only_if_model_providers_reject_it(
 @example("\ud800", "\udfff", 64)
 @example("a" * 300, "b" * 300, None)
 @example("a.b" * 300, "b." * 300, 32)
-def test_catalogue_name_is_always_valid_and_attributable_to_its_member(
-    member: str, name: str, limit: int | None
-) -> None:
+def test_group_tool_name_is_always_valid_and_identifies_its_server(member: str, name: str, limit: int | None) -> None:
     made = catalogue_name(member, name, limit)
     assert re.fullmatch(r"[A-Za-z0-9_.-]{1,128}" if limit is None else rf"[A-Za-z0-9_-]{{1,{limit}}}", made)
     assert may_name(member, made, limit)
@@ -81,7 +79,7 @@ def test_catalogue_name_is_always_valid_and_attributable_to_its_member(
 @example("a", "b" * 200, "a", "b" * 201, 64)
 @example("a.b", "c", "a_b", "c", 64)
 @example("a", "b.c", "a", "b_c", 64)
-def test_different_member_tool_pairs_get_different_catalogue_names(
+def test_group_gives_different_names_to_different_pairs_of_server_and_tool(
     member: str, name: str, other: str, other_name: str, limit: int | None
 ) -> None:
     if (member, name) != (other, other_name):
@@ -89,7 +87,7 @@ def test_different_member_tool_pairs_get_different_catalogue_names(
 
 
 @given(AWKWARD, AWKWARD, AWKWARD, LIMITS)
-def test_server_cannot_obtain_the_catalogue_name_of_another_members_tool(
+def test_server_cannot_choose_a_tool_name_that_imitates_a_tool_of_another_server_in_its_group(
     hostile: str, member: str, name: str, limit: int | None
 ) -> None:
     victim = catalogue_name(member, name, limit)
@@ -106,19 +104,19 @@ def test_max_name_length_out_of_range_raises_value_error(limit: int) -> None:
 
 @given(st.text(min_size=1), st.text())
 @example("\ud800/é", "note://a?b#c")
-def test_catalogue_uri_of_any_text_parses_back_to_member_and_uri(member: str, uri: str) -> None:
+def test_uri_in_the_group_catalogue_made_from_any_text_can_be_parsed_again(member: str, uri: str) -> None:
     assert parse_uri(catalogue_uri(member, uri)) == (member, uri)
 
 
 @pytest.mark.parametrize("uri", ["", "note://motto", "member:", "member://", "member://files", "member://%ff/x"])
-def test_parse_uri_returns_none_for_other_uris(uri: str) -> None:
+def test_parse_uri_returns_none_for_uris_that_no_group_made(uri: str) -> None:
     assert parse_uri(uri) is None
 
 
 @given(st.sampled_from(["member://", "ui://", "skill://", "member:/"]), st.binary(max_size=6), st.text(max_size=5))
 @example("ui://", b"\xff", "/x")
 @example("skill://", b"\xed\xa0\x80", "/x")
-def test_parse_uri_returns_a_pair_or_none_for_any_text(scheme: str, member: bytes, rest: str) -> None:
+def test_parse_uri_returns_server_name_and_uri_or_none_for_any_text(scheme: str, member: bytes, rest: str) -> None:
     uri = scheme + "".join(f"%{byte:02x}" for byte in member) + rest
     parsed = parse_uri(uri)
     assert parsed is None or len(parsed) == 2

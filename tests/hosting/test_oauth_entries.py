@@ -103,17 +103,19 @@ def test_config_entry_with_an_authorization_header_uses_no_oauth(tmp_path: Path,
         "http+unix://%2Frun%2Fmcp.sock/mcp",
     ],
 )
-def test_oauth_is_disabled_for_urls_to_which_tokens_cannot_be_sent(tmp_path: Path, url: str) -> None:
+def test_oauth_is_disabled_for_config_entries_with_urls_to_which_tokens_cannot_be_sent(
+    tmp_path: Path, url: str
+) -> None:
     assert auth_of(tmp_path, {"url": url}, OAuth()) is None
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/mcp", "ws://localhost:1/mcp", "wss://mcp.example.com/mcp"])
-def test_oauth_is_enabled_over_tls_and_on_loopback_addresses(tmp_path: Path, url: str) -> None:
+def test_oauth_is_enabled_for_config_entries_with_tls_or_loopback_urls(tmp_path: Path, url: str) -> None:
     general = OAuth()
     assert auth_of(tmp_path, {"url": url}, general) == general
 
 
-def test_client_secret_is_read_from_a_variable(tmp_path: Path) -> None:
+def test_client_secret_in_a_config_entry_is_read_from_a_variable(tmp_path: Path) -> None:
     fields = {"oauth": {"clientId": "c", "clientSecret": "${SECRET}"}}
     assert signs_in(auth_of(tmp_path, fields, SECRET="s3cret")) == {"client_id": "c", "client_secret": "s3cret"}
 
@@ -126,7 +128,7 @@ def test_client_credentials_grant_is_read_from_a_config_entry(tmp_path: Path) ->
     )
 
 
-def test_unknown_oauth_keys_are_reported_as_ignored(tmp_path: Path) -> None:
+def test_unknown_oauth_keys_in_a_config_entry_are_reported_as_ignored(tmp_path: Path) -> None:
     fields = {"url": URL, "oauth": {"clientId": "c", "authServerMetadataUrl": "https://x"}, "timeout": 5}
     assert read(tmp_path, fields).ignored == {"it": ("oauth.authServerMetadataUrl", "timeout")}
 
@@ -170,7 +172,7 @@ def test_unknown_oauth_keys_are_reported_as_ignored(tmp_path: Path) -> None:
         ({"oauth": {}, "url": None, "command": "a"}, "oauth: allowed only for servers with a URL"),
     ],
 )
-def test_invalid_oauth_settings_are_a_problem_of_the_config_entry_without_the_secret(
+def test_invalid_oauth_settings_are_reported_as_a_problem_of_the_config_entry_without_the_secret(
     tmp_path: Path, fields: dict[str, Any], told: str
 ) -> None:
     fields = {name: value for name, value in {"url": URL, **fields}.items() if value is not None}

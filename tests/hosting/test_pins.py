@@ -76,7 +76,7 @@ async def next_change(group: Group, change: Any) -> None:
     await watch.__anext__()
 
 
-def test_tool_hash_covers_everything_shown_to_a_model_but_not_meta() -> None:
+def test_hash_of_a_tool_for_pinning_includes_everything_shown_to_a_model_but_not_meta() -> None:
     tool = Tool("x", {"type": "object", "properties": {"b": {}, "a": {}}}, description="does x")
     same = Tool("x", {"properties": {"a": {}, "b": {}}, "type": "object"}, description="does x", meta={"n": 1})
     assert tool_hash(tool) == tool_hash(same)
@@ -91,7 +91,7 @@ def test_tool_hash_covers_everything_shown_to_a_model_but_not_meta() -> None:
     assert len({tool_hash(each) for each in [tool, *others]}) == 7
 
 
-async def test_unpinned_tools_are_held_until_approved(tmp_path: Path) -> None:
+async def test_group_with_pins_withholds_unpinned_tools_until_they_are_approved(tmp_path: Path) -> None:
     path = tmp_path / "pins.json"
     async with grouped(offering(x="does x", y="does y"), path) as group:
         assert not group.catalogue.tools
@@ -104,7 +104,7 @@ async def test_unpinned_tools_are_held_until_approved(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_tool_changed_after_approval_is_held_while_the_group_runs(tmp_path: Path) -> None:
+async def test_group_with_pins_withholds_a_tool_that_changes_after_its_approval(tmp_path: Path) -> None:
     server = offering(x="does x", y="does y")
     await approved(server, path := tmp_path / "pins.json")
     async with grouped(server, path) as group:
@@ -120,7 +120,7 @@ async def test_tool_changed_after_approval_is_held_while_the_group_runs(tmp_path
         assert set(group.catalogue.tools) == {"a__x", "a__y"}
 
 
-async def test_approval_of_an_outdated_tool_definition_keeps_the_changed_tool_held(tmp_path: Path) -> None:
+async def test_group_still_withholds_a_changed_tool_if_its_outdated_definition_is_approved(tmp_path: Path) -> None:
     server = offering(x="harmless")
     async with grouped(server, tmp_path / "pins.json") as group:
         shown = group.catalogue.held["a__x"]
@@ -129,7 +129,7 @@ async def test_approval_of_an_outdated_tool_definition_keeps_the_changed_tool_he
         assert (group.catalogue.held["a__x"].reason, dict(group.catalogue.tools)) == ("changed", {})
 
 
-async def test_only_the_pinned_tool_of_several_with_one_name_is_offered() -> None:
+async def test_group_offers_only_the_pinned_tool_of_several_tools_with_the_same_name() -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={})
         tools = [{"name": "x", "inputSchema": SCHEMA, "description": words} for words in ("bad", "good", "worse")]
@@ -142,7 +142,7 @@ async def test_only_the_pinned_tool_of_several_with_one_name_is_offered() -> Non
         assert [each.item.description for each in group.catalogue.tools.values()] == ["good"]
 
 
-async def test_policy_refuse_holds_all_tools_of_a_member_with_changes(tmp_path: Path) -> None:
+async def test_pin_policy_refuse_withholds_all_tools_of_a_server_if_one_changed(tmp_path: Path) -> None:
     server = offering(x="does x", y="does y")
     await approved(server, path := tmp_path / "pins.json")
     async with grouped(server, ToolPins(path, "refuse")) as group:
@@ -153,7 +153,7 @@ async def test_policy_refuse_holds_all_tools_of_a_member_with_changes(tmp_path: 
             await group.call_tool("a__y")
 
 
-async def test_policy_warn_offers_changed_tools_and_logs_a_warning(
+async def test_pin_policy_warn_offers_changed_tools_and_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = offering(x="does x")
@@ -166,7 +166,7 @@ async def test_policy_warn_offers_changed_tools_and_logs_a_warning(
     assert record.getMessage() == "tools of member a are offered, although they are not approved: x (changed)"
 
 
-async def test_gateway_hides_a_held_tool_and_explains_the_refused_call(tmp_path: Path) -> None:
+async def test_gateway_hides_a_tool_that_is_not_approved_and_explains_why_its_call_is_refused(tmp_path: Path) -> None:
     server = offering(x="does x", y="does y")
     await approved(server, path := tmp_path / "pins.json")
     async with grouped(server, path) as group, open_memory(gateway(group)) as client:
@@ -179,7 +179,7 @@ async def test_gateway_hides_a_held_tool_and_explains_the_refused_call(tmp_path:
             await client.call_tool("a__z")
 
 
-async def test_call_that_waited_for_the_tool_list_is_refused_if_the_tool_is_held() -> None:
+async def test_call_that_waited_for_the_tool_list_is_refused_if_the_tool_is_not_approved() -> None:
     may_list = trio.Event()
 
     async def script(peer: RawPeer) -> None:
@@ -253,7 +253,7 @@ GOOD = tool_hash(Tool("x", SCHEMA))
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-async def test_invalid_pin_file_raises_config_error_naming_path_and_fault(
+async def test_invalid_pin_file_raises_config_error_that_names_path_and_fault(
     tmp_path: Path, text: str, words: str
 ) -> None:
     path = tmp_path / "pins.json"
@@ -265,7 +265,7 @@ async def test_invalid_pin_file_raises_config_error_naming_path_and_fault(
     assert str(path) in str(raised.value)
 
 
-async def test_pipe_or_folder_as_pin_file_raises_config_error(tmp_path: Path) -> None:
+async def test_pin_file_that_is_a_pipe_or_folder_raises_config_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(ConfigError, match="must be a regular file"):
@@ -293,7 +293,7 @@ async def test_unreadable_pin_file_raises_config_error_or_keeps_the_previous_pin
     assert len(told) == 1
 
 
-async def test_symbolic_link_as_pin_file_is_read_but_not_written(tmp_path: Path) -> None:
+async def test_pin_file_that_is_a_symbolic_link_is_read_but_not_written(tmp_path: Path) -> None:
     server, target, link = offering(x="does x"), tmp_path / "target", tmp_path / "pins.json"
     target.write_text("{}")
     link.symlink_to(target)
@@ -320,7 +320,7 @@ async def test_concurrent_approvals_are_all_saved_to_the_pin_file(tmp_path: Path
     assert os.listdir(tmp_path) == ["pins.json"]
 
 
-async def test_concurrent_reload_of_the_pin_file_yields_the_latest_pins(
+async def test_pin_file_that_is_reloaded_concurrently_gives_the_latest_pins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "pins.json"
@@ -356,7 +356,7 @@ async def test_approving_tools_keeps_the_mode_of_the_pin_file(tmp_path: Path) ->
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-async def test_approvals_with_pins_from_a_mapping_last_for_the_group_only() -> None:
+async def test_approvals_of_a_group_with_pins_from_a_mapping_are_not_kept_after_it_closes() -> None:
     given: dict[str, dict[str, Any]] = {"a": {}}
     async with grouped(offering(x="does x"), given) as group:
         await group.approve_tools(group.catalogue.held.values())
@@ -364,13 +364,13 @@ async def test_approvals_with_pins_from_a_mapping_last_for_the_group_only() -> N
     assert given == {"a": {}}
 
 
-async def test_approving_tools_of_a_group_without_pins_raises_value_error() -> None:
+async def test_approving_tools_in_a_group_without_pins_raises_value_error() -> None:
     async with open_group() as group:
         with pytest.raises(ValueError, match="opened without pins"):
             await group.approve_tools([HeldTool("n", "a", Tool("x", SCHEMA), "new")])
 
 
-async def test_tool_that_cannot_be_hashed_is_held() -> None:
+async def test_group_with_pins_withholds_a_tool_that_cannot_be_hashed() -> None:
     deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"": deep}
@@ -380,7 +380,7 @@ async def test_tool_that_cannot_be_hashed_is_held() -> None:
         deep = deep.pop("")
 
 
-async def test_removed_member_leaves_no_held_tools(tmp_path: Path) -> None:
+async def test_group_lists_no_withheld_tools_of_a_removed_server(tmp_path: Path) -> None:
     async with grouped(offering(x="does x"), tmp_path / "pins.json") as group:
         await group.remove("a")
         assert not group.catalogue.held
@@ -391,7 +391,7 @@ def test_unknown_pin_policy_raises_value_error() -> None:
         ToolPins({}, "ask")  # type: ignore[arg-type]
 
 
-def test_blocking_group_supports_pins(tmp_path: Path) -> None:
+def test_blocking_group_can_list_and_approve_pinned_tools(tmp_path: Path) -> None:
     server = MemberDescription(offering(x="does x"))
     with blocking.open_group({"a": server}, pin=tmp_path / "pins.json") as group:
         group.settled()

@@ -35,7 +35,7 @@ VARIABLES = {"A": "1", "B": "2", "EMPTY": ""}
         ("${C:-" * 20 + "}" * 20, ""),
     ],
 )
-def test_config_placeholder_is_expanded_as_in_a_shell(text: str, expanded: str) -> None:
+def test_config_placeholder_is_expanded_in_the_same_way_as_in_a_shell(text: str, expanded: str) -> None:
     assert expanded_text(text, VARIABLES) == expanded
 
 

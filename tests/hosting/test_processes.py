@@ -51,7 +51,7 @@ async def jump_over_the_graces(raws: list[RawServer], clock: MockClock) -> None:
         clock.jump(LONG)
 
 
-async def test_std_12_removed_server_gets_end_of_input_and_no_signal(tmp_path: Path) -> None:
+async def test_std_12_server_removed_from_a_group_gets_end_of_input_and_no_signal(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -70,7 +70,7 @@ async def test_std_12_removed_server_gets_end_of_input_and_no_signal(tmp_path: P
 
 
 @pytest.mark.parametrize("on_term", ['(note("signal"), os._exit(0))', 'note("signal")'], ids=["SIGTERM", "SIGKILL"])
-async def test_std_12_server_that_ignores_end_of_input_is_terminated_by_signals(
+async def test_std_12_group_terminates_a_server_that_ignores_end_of_input_by_signals(
     tmp_path: Path, on_term: str, jump_clock: MockClock
 ) -> None:
     raw = RawServer(tmp_path, STUBBORN.format(on_term=on_term))
@@ -83,7 +83,7 @@ async def test_std_12_server_that_ignores_end_of_input_is_terminated_by_signals(
     assert events_of(raw) == ["pid", "eof", "signal"]
 
 
-async def test_servers_that_ignore_end_of_input_are_terminated_concurrently(
+async def test_group_concurrently_terminates_servers_that_ignore_end_of_input(
     tmp_path: Path, jump_clock: MockClock
 ) -> None:
     raws = [RawServer(tmp_path, STUBBORN.format(on_term='note("signal")'), f"journal{n}") for n in range(5)]
@@ -107,7 +107,7 @@ note("pid", pid=os.getpid()); note("pid", pid=sleeper.pid)
 
 
 @pytest.mark.parametrize("left", ["in mid call", "during connect", "by an exception"])
-async def test_std_13_exited_client_group_leaves_no_child_processes(tmp_path: Path, left: str) -> None:
+async def test_std_13_client_group_that_closes_leaves_no_child_processes(tmp_path: Path, left: str) -> None:
     raw = RawServer(tmp_path, TREE + ("read(); time.sleep(60)" if left == "during connect" else SERVES))
     shell = Command(["sh", "-c", '"$@"; exit $?', "sh", *raw.command], close_grace=0.2)
     options: Any = {} if left == "during connect" else {"era": "legacy"}
@@ -149,7 +149,7 @@ async def failures_of(calls: list[Callable[[], Any]]) -> list[Exception]:
     return failures
 
 
-async def test_std_16_missing_command_is_named_in_the_error() -> None:
+async def test_std_16_error_for_a_missing_command_names_it() -> None:
     with trio.fail_after(PATIENCE):
         async with open_group({"a": MemberDescription(["/nowhere/no-such-command"])}) as group:
             status = await until(group.watch(), "a", MemberState.FAILED)
@@ -158,7 +158,9 @@ async def test_std_16_missing_command_is_named_in_the_error() -> None:
                 await group.client("a")
 
 
-async def test_std_16_exit_before_the_first_response_reports_status_and_stderr(tmp_path: Path) -> None:
+async def test_std_16_error_for_a_server_that_exits_before_its_first_response_has_status_and_stderr(
+    tmp_path: Path,
+) -> None:
     raw = RawServer(tmp_path, 'read(); os.write(2, b"first line\\nno licence found\\n"); os._exit(3)')
     with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw)}) as group:
@@ -207,7 +209,7 @@ async def test_connect_timeout_error_of_a_group_member_contains_the_last_stderr_
 # SHD-03, SHD-04
 
 
-async def test_shd_03_killed_server_fails_its_call_and_is_restarted_once(tmp_path: Path) -> None:
+async def test_shd_03_call_fails_if_its_server_is_killed_and_the_group_restarts_the_server_once(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw, restart=SOON)}) as group, trio.open_nursery() as nursery:
@@ -240,7 +242,9 @@ async def test_shd_03_killed_server_fails_its_call_and_is_restarted_once(tmp_pat
     assert sum(message.get("params", {}).get("name") == "die" for message in raw.wire) == 1
 
 
-async def test_shd_04_stopped_server_is_detected_by_pings_and_restarted(tmp_path: Path, jump_clock: MockClock) -> None:
+async def test_shd_04_group_detects_a_stopped_server_by_pings_and_restarts_it(
+    tmp_path: Path, jump_clock: MockClock
+) -> None:
     raw = RawServer(tmp_path, SERVES)
     keep_alive = KeepAlive(interval=LONG, timeout=LONG)
 
@@ -269,7 +273,7 @@ async def test_shd_04_stopped_server_is_detected_by_pings_and_restarted(tmp_path
 # API-01, TMO-06, and ours next to others
 
 
-async def test_api_01_one_member_is_closed_while_another_serves_calls(tmp_path: Path) -> None:
+async def test_api_01_one_server_of_a_group_can_be_closed_while_another_serves_calls(tmp_path: Path) -> None:
     raws = {name: RawServer(tmp_path, SERVES, name) for name in "abc"}
     before = children()
     with trio.fail_after(PATIENCE):
@@ -302,7 +306,7 @@ trio.run(main, json.loads(sys.argv[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs to wait for a process that is none of its children")
-async def test_api_01_unclosed_client_warns_and_its_child_process_ends(tmp_path: Path) -> None:
+async def test_api_01_client_that_is_never_closed_warns_and_its_child_process_ends(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     program = [sys.executable, "-W", "always", "-c", DROPS, json.dumps(list(map(str, raw.command)))]
     with trio.fail_after(PATIENCE):
@@ -315,7 +319,7 @@ async def test_api_01_unclosed_client_warns_and_its_child_process_ends(tmp_path:
             os.close(ended)
 
 
-async def test_tmo_06_member_outlives_the_deadline_it_was_added_under(tmp_path: Path) -> None:
+async def test_tmo_06_server_stays_in_the_group_after_the_deadline_for_adding_it_expires(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     with trio.fail_after(PATIENCE):
         async with open_group() as group:
@@ -326,7 +330,7 @@ async def test_tmo_06_member_outlives_the_deadline_it_was_added_under(tmp_path: 
             assert (await group.call_tool("a__echo")).text == str(pids_of(raw)[0])
 
 
-async def test_repeated_remove_and_add_leaves_one_child_process(tmp_path: Path) -> None:
+async def test_only_one_child_process_remains_after_a_server_is_removed_and_added_repeatedly(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     before = children()
     with trio.fail_after(PATIENCE):
@@ -342,7 +346,7 @@ async def test_repeated_remove_and_add_leaves_one_child_process(tmp_path: Path) 
     assert not children() - before
 
 
-async def test_trio_mcp_server_over_stdio_works_as_a_member(tmp_path: Path) -> None:
+async def test_group_can_contain_a_trio_mcp_server_over_stdio(tmp_path: Path) -> None:
     (tmp_path / "ours.py").write_text(
         "import trio\nfrom trio_mcp import Server, serve_stdio\nserver = Server('ours')\n"
         "@server.tool\nasync def add(a: int, b: int) -> int:\n    return a + b\n"

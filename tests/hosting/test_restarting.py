@@ -61,7 +61,7 @@ async def news(statuses: Any, count: int) -> list[tuple[str, int, float]]:
 
 
 @pytest.mark.parametrize("url", ["tcp://no..host:8765", "ws://a host/mcp", f"tcp://{'x' * 64}.example:1"])
-async def test_member_with_an_invalid_address_fails_without_restarts(autojump_clock: MockClock, url: str) -> None:
+async def test_group_does_not_restart_a_server_with_an_invalid_address(autojump_clock: MockClock, url: str) -> None:
     description = MemberDescription(Address(url), restart=QUICK)
     async with open_group({"a": description}) as group:
         await group.settled()
@@ -71,7 +71,7 @@ async def test_member_with_an_invalid_address_fails_without_restarts(autojump_cl
         assert isinstance(group.statuses["a"].error, BadTarget)
 
 
-async def test_member_whose_command_is_missing_is_restarted(tmp_path: Path) -> None:
+async def test_group_tries_to_restart_a_server_whose_command_is_missing(tmp_path: Path) -> None:
     program = tmp_path / "server"
     policy = RestartPolicy(first_delay=0, max_delay=0, attempts=math.inf)
     async with open_group({"a": MemberDescription([str(program)], restart=policy)}) as group:
@@ -85,7 +85,9 @@ async def test_member_whose_command_is_missing_is_restarted(tmp_path: Path) -> N
             await until(group.watch(), "a", MemberState.READY)
 
 
-async def test_member_that_cannot_start_backs_off_and_fails_after_the_last_attempt(autojump_clock: MockClock) -> None:
+async def test_server_that_cannot_start_is_retried_with_backoff_and_fails_after_the_last_attempt(
+    autojump_clock: MockClock,
+) -> None:
     policy = attrs.evolve(QUICK, attempts=4, max_delay=4)
     description = describe(refuses, restart=policy)
     async with open_group({"a": description}) as group:
@@ -104,7 +106,7 @@ async def test_member_that_cannot_start_backs_off_and_fails_after_the_last_attem
     assert target_of(description).opened == 5
 
 
-async def test_member_without_a_restart_policy_is_not_restarted(autojump_clock: MockClock) -> None:
+async def test_group_does_not_restart_a_server_without_a_restart_policy(autojump_clock: MockClock) -> None:
     description = describe(refuses, serves())
     async with open_group({"a": description}) as group:
         await until(group.watch(), "a", MemberState.FAILED)
@@ -112,7 +114,7 @@ async def test_member_without_a_restart_policy_is_not_restarted(autojump_clock: 
         assert target_of(description).opened == 1
 
 
-async def test_restart_count_is_reset_after_a_stable_period(autojump_clock: MockClock) -> None:
+async def test_restart_count_is_reset_after_the_server_was_stable_for_a_period(autojump_clock: MockClock) -> None:
     policy = attrs.evolve(QUICK, attempts=2, stable_after=60)
     description = describe(serves(first_death=61), restart=policy)
     async with open_group({"a": description}) as group:
@@ -120,7 +122,7 @@ async def test_restart_count_is_reset_after_a_stable_period(autojump_clock: Mock
         assert restarts == [1] * 5
 
 
-async def test_restart_count_is_kept_if_the_member_was_not_stable(autojump_clock: MockClock) -> None:
+async def test_restart_count_is_kept_if_the_server_was_not_stable_for_long_enough(autojump_clock: MockClock) -> None:
     policy = attrs.evolve(QUICK, attempts=2, stable_after=60)
     description = describe(serves(first_death=59), restart=policy)
     async with open_group({"a": description}) as group:
@@ -128,7 +130,7 @@ async def test_restart_count_is_kept_if_the_member_was_not_stable(autojump_clock
         assert states == ["starting", "ready", "restarting", "ready", "restarting", "ready", "failed"]
 
 
-async def test_shd_03_interrupted_call_raises_and_is_never_retried(autojump_clock: MockClock) -> None:
+async def test_shd_03_call_interrupted_by_a_server_crash_raises_and_is_never_retried(autojump_clock: MockClock) -> None:
     description = describe(serves("wait", "die", "echo"), restart=QUICK)
     target = target_of(description)
     async with open_group({"a": description}) as group:
@@ -142,7 +144,7 @@ async def test_shd_03_interrupted_call_raises_and_is_never_retried(autojump_cloc
     ]
 
 
-async def test_shd_03_concurrent_calls_wait_for_the_same_restart(autojump_clock: MockClock) -> None:
+async def test_shd_03_concurrent_calls_wait_for_the_same_server_restart(autojump_clock: MockClock) -> None:
     description = describe(serves("die", "echo"), restart=QUICK)
     async with open_group({"a": description}) as group:
         with pytest.raises(ConnectionLost):
@@ -174,7 +176,9 @@ async def test_waiting_for_a_restart_raises_when_the_last_attempt_fails(autojump
             await group.call_tool("a__echo")
 
 
-async def test_server_that_is_never_ready_is_restarted_with_the_timeout_as_reason(autojump_clock: MockClock) -> None:
+async def test_group_restarts_a_server_that_is_never_ready_and_reports_the_timeout_as_reason(
+    autojump_clock: MockClock,
+) -> None:
     description = describe(hangs, serves("echo"), restart=QUICK, connect_timeout=5)
     async with open_group({"a": description}) as group:
         status = await until(group.watch(), "a", MemberState.RESTARTING)
@@ -183,7 +187,7 @@ async def test_server_that_is_never_ready_is_restarted_with_the_timeout_as_reaso
         assert (await group.call_tool("a__echo")).text == "echo"
 
 
-async def test_member_whose_lifespan_raises_is_not_restarted(
+async def test_group_does_not_restart_a_server_whose_lifespan_raises(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened: list[Server] = []
@@ -200,7 +204,7 @@ async def test_member_whose_lifespan_raises_is_not_restarted(
     caplog.clear()
 
 
-async def test_member_can_be_removed_while_waiting_for_its_restart(autojump_clock: MockClock) -> None:
+async def test_server_can_be_removed_from_its_group_while_it_waits_for_a_restart(autojump_clock: MockClock) -> None:
     description = describe(refuses, serves("echo"), restart=RestartPolicy(first_delay=1000, max_delay=1000))
     async with open_group({"a": description}) as group:
         await until(group.watch(), "a", MemberState.RESTARTING)
@@ -228,7 +232,7 @@ async def test_restart_waits_until_the_old_connection_is_closed(autojump_clock: 
 # What is told
 
 
-async def test_watch_yields_each_member_status_in_order(autojump_clock: MockClock) -> None:
+async def test_group_watch_yields_each_server_status_in_order(autojump_clock: MockClock) -> None:
     description = describe(serves("die"), restart=attrs.evolve(QUICK, attempts=1))
     async with open_group({"a": description}) as group:
         statuses = group.watch()
@@ -257,7 +261,7 @@ async def test_watch_yields_each_member_status_in_order(autojump_clock: MockCloc
     ]
 
 
-async def test_watch_ends_when_the_group_closes_after_all_statuses(autojump_clock: MockClock) -> None:
+async def test_group_watch_ends_after_all_statuses_when_the_group_closes(autojump_clock: MockClock) -> None:
     async def end(peer: RawPeer) -> None:
         await serves()(peer)
 

@@ -35,7 +35,7 @@ def broken() -> MemberDescription:
     return MemberDescription(InMemory(server))
 
 
-async def test_skills_with_equal_names_are_flagged_and_all_listed() -> None:
+async def test_group_lists_and_marks_all_skills_with_equal_names() -> None:
     members = {
         "one": member("pdf", "refunds"),
         "two": member("pdf"),
@@ -58,7 +58,7 @@ async def test_skills_with_equal_names_are_flagged_and_all_listed() -> None:
         assert part.uri == "skill://pdf/more/x"
 
 
-async def test_member_that_cannot_list_its_skills_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_group_skips_a_server_that_cannot_list_its_skills(caplog: pytest.LogCaptureFixture) -> None:
     async with open_group({"broken": broken(), "one": member("pdf")}) as group:
         await group.settled()
         assert [each.member for each in await group.skills()] == ["one"]
@@ -71,7 +71,7 @@ async def test_empty_group_has_no_skills() -> None:
 
 
 @pytest.mark.parametrize("name", ["one", "a/b", "ü", "a b", "..", "%2f"])
-def test_catalogue_uri_of_a_skill_starts_with_its_member(name: str) -> None:
+def test_group_uri_of_a_skill_starts_with_the_server_name(name: str) -> None:
     uri = catalogue_uri(name, "skill://acme/pdf/SKILL.md")
     assert uri.startswith("skill://")
     assert uri.endswith("/acme/pdf/SKILL.md")

@@ -61,7 +61,9 @@ async def lose(group: Group, name: str) -> None:
     await (await group.client(name))._connection.close("the wire broke")
 
 
-async def test_call_of_a_task_tool_waits_for_its_result(autojump_clock: MockClock, era: str) -> None:
+async def test_group_call_of_a_tool_that_runs_as_a_task_waits_for_its_result(
+    autojump_clock: MockClock, era: str
+) -> None:
     told: list[str | None] = []
     async with open_group({"a": member(era), "b": member(era)}, elicitation=answer) as group:
         result = await group.call_tool("b__roast", {"minutes": 5}, on_progress=lambda news: told.append(news.message))
@@ -69,12 +71,14 @@ async def test_call_of_a_task_tool_waits_for_its_result(autojump_clock: MockCloc
     assert told == ["hot"]
 
 
-async def test_elicitation_from_a_task_is_answered_by_the_group_handlers(autojump_clock: MockClock, era: str) -> None:
+async def test_handlers_of_the_group_answer_an_elicitation_from_a_task(autojump_clock: MockClock, era: str) -> None:
     async with open_group({"a": member(era)}, elicitation=answer) as group:
         assert (await group.call_tool("a__ask")).text == "{'name': 'ann'}"
 
 
-async def test_started_task_runs_on_and_can_be_resumed_by_id(autojump_clock: MockClock, era: str) -> None:
+async def test_task_started_through_a_group_continues_and_can_be_resumed_by_its_id(
+    autojump_clock: MockClock, era: str
+) -> None:
     async with open_group({"a b": member(era), "c": member(era)}) as group:
         await group.settled()
         (name,) = [name for name in group.catalogue.tools if name.startswith("a_b_roast")]
@@ -87,14 +91,16 @@ async def test_started_task_runs_on_and_can_be_resumed_by_id(autojump_clock: Moc
         assert [(await each.result()).text for each in (task, again)] == ["roasted for 5"] * 2
 
 
-async def test_task_of_a_member_can_be_cancelled(autojump_clock: MockClock, era: str) -> None:
+async def test_group_can_cancel_a_task_of_a_server(autojump_clock: MockClock, era: str) -> None:
     async with open_group({"a": member(era)}) as group:
         task = await group.start_task("a__roast", {"minutes": 5})
         await task.cancel()
         assert (await task.get()).status == "cancelled"
 
 
-async def test_call_answered_at_once_returns_a_result_without_a_task(autojump_clock: MockClock, era: str) -> None:
+async def test_start_task_of_a_group_returns_an_immediate_result_without_a_task(
+    autojump_clock: MockClock, era: str
+) -> None:
     async with open_group({"a": member(era)}) as group:
         task = await group.start_task("a__pour")
         await lose(group, "a")
@@ -103,7 +109,7 @@ async def test_call_answered_at_once_returns_a_result_without_a_task(autojump_cl
             await task.get()
 
 
-async def test_losing_a_member_fails_the_wait_but_the_task_can_be_polled_again(
+async def test_wait_for_a_task_fails_if_its_server_is_lost_but_the_task_can_be_polled_again(
     autojump_clock: MockClock, era: str
 ) -> None:
     store = MemoryTaskStore()
@@ -124,7 +130,9 @@ async def test_losing_a_member_fails_the_wait_but_the_task_can_be_polled_again(
     assert caught.value.code == -31002
 
 
-async def test_task_of_a_removed_member_raises_member_unavailable(autojump_clock: MockClock, era: str) -> None:
+async def test_task_of_a_server_removed_from_its_group_raises_member_unavailable(
+    autojump_clock: MockClock, era: str
+) -> None:
     async with open_group({"a": member(era)}) as group:
         task = await group.start_task("a__roast", {"minutes": 5})
         await group.remove("a")
@@ -133,7 +141,7 @@ async def test_task_of_a_removed_member_raises_member_unavailable(autojump_clock
                 await step()
 
 
-async def test_task_id_not_from_the_group_raises_not_in_catalogue(autojump_clock: MockClock) -> None:
+async def test_group_raises_not_in_catalogue_for_a_task_id_it_did_not_issue(autojump_clock: MockClock) -> None:
     async with open_group() as group:
         with pytest.raises(NotInCatalogue, match="member://files/ID"):
             group.resume_task("t-1")

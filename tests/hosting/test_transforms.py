@@ -60,7 +60,7 @@ def described(**tools: ToolTransform) -> dict[str, MemberDescription]:
     return {"a": MemberDescription(library(), tools={name.replace("all", "*"): each for name, each in tools.items()})}
 
 
-async def test_transformed_tool_is_listed_and_called_as_configured() -> None:
+async def test_tool_changed_by_a_transform_is_listed_and_called_as_configured() -> None:
     async with open_group(described(search=MANUALS)) as group:
         await group.settled()
         assert list(group.catalogue.tools) == ["a__manuals", "a__find", "a__remove"]
@@ -77,7 +77,7 @@ async def test_transformed_tool_is_listed_and_called_as_configured() -> None:
             await group.call_tool("a__search", {"text": "trio"})
 
 
-async def test_caller_cannot_override_presets_or_hidden_arguments() -> None:
+async def test_caller_cannot_override_preset_or_hidden_arguments_of_a_transformed_tool() -> None:
     sent = {"text": "trio", "folder": "/etc", "limit": 1000, "debug": True}
     async with open_group(described(search=MANUALS)) as group:
         await group.settled()
@@ -109,7 +109,7 @@ async def test_app_view_cannot_call_another_tool_renamed_to_the_requested_name()
             await group.call_from_app("a", "find", {"text": "x"})
 
 
-async def test_transform_for_star_applies_to_all_other_tools() -> None:
+async def test_tool_transform_for_star_applies_to_all_other_tools() -> None:
     async with open_group(described(all=ToolTransform(hidden=True), find=ToolTransform(name="books"))) as group:
         await group.settled()
         assert list(group.catalogue.tools) == ["a__books"]
@@ -118,7 +118,7 @@ async def test_transform_for_star_applies_to_all_other_tools() -> None:
                 await group.call_from_app("a", hidden, {})
 
 
-async def test_two_tools_can_swap_their_names() -> None:
+async def test_tool_transforms_can_swap_the_names_of_two_tools() -> None:
     swapped = described(find=ToolTransform(name="remove"), remove=ToolTransform(name="find"))
     async with open_group(swapped) as group:
         await group.settled()
@@ -140,12 +140,12 @@ async def test_two_tools_can_swap_their_names() -> None:
         ({"*": ToolTransform(name="z")}, r'tools\["\*"\] must not set a name: several tools cannot have the same name'),
     ],
 )
-def test_colliding_transform_names_raise_value_error(tools: dict[str, ToolTransform], words: str) -> None:
+def test_tool_transforms_with_colliding_names_raise_value_error(tools: dict[str, ToolTransform], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         MemberDescription(Server("s"), tools=tools)
 
 
-def test_invalid_transform_values_raise_errors() -> None:
+def test_tool_transforms_with_invalid_values_raise_errors() -> None:
     with pytest.raises(ValueError, match="must not be empty"):
         ToolTransform(name="")
     with pytest.raises(TypeError, match=r"right:  \['debug'\]"):
@@ -161,7 +161,9 @@ async def test_server_tool_with_the_name_of_a_renamed_tool_is_not_offered(caplog
     assert record.getMessage() == ("the tool find of member a is not offered: its name is that of the renamed 'search'")
 
 
-async def test_tool_whose_hidden_argument_is_required_is_not_offered(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tool_whose_hidden_argument_is_required_is_not_offered_by_the_group(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with open_group(described(search=ToolTransform(hidden_arguments=["folder"]))) as group:
         await group.settled()
         assert list(group.catalogue.tools) == ["a__find", "a__remove"]
@@ -171,7 +173,7 @@ async def test_tool_whose_hidden_argument_is_required_is_not_offered(caplog: pyt
 @pytest.mark.parametrize(
     "schema", [{"type": "object"}, {"type": "object", "properties": 1, "required": "text"}, {"required": [1, []]}]
 )
-async def test_transforms_accept_malformed_input_schemas(schema: dict[str, Any]) -> None:
+async def test_tool_transforms_accept_malformed_input_schemas(schema: dict[str, Any]) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={})
         await peer.result(await peer.until("tools/list"), {"tools": [{"name": "x", "inputSchema": schema}]})
@@ -188,7 +190,7 @@ async def test_transforms_accept_malformed_input_schemas(schema: dict[str, Any])
             assert (await group.call_tool("a__x", {"b": 2, "c": 3})).text == "{'c': 3, 'a': 1}"
 
 
-async def test_pins_hash_the_tool_as_the_server_lists_it() -> None:
+async def test_hash_of_a_pinned_tool_is_computed_before_transforms_are_applied() -> None:
     async def tool_of(group: Group) -> Tool:
         await group.settled()
         return next(each.item for each in group.catalogue.tools.values() if each.item.name == "search")
@@ -206,7 +208,7 @@ async def test_pins_hash_the_tool_as_the_server_lists_it() -> None:
             await group.call_tool("a__manuals")
 
 
-async def test_transformed_name_is_free_after_its_member_is_removed() -> None:
+async def test_tool_name_set_by_a_transform_can_be_reused_after_its_server_is_removed() -> None:
     async with open_group(described(search=MANUALS)) as group:
         await group.settled()
         await group.remove("a")
@@ -224,7 +226,7 @@ def config_with(tmp_path: Path, tools: Any) -> Config:
     return read_config(path, variables={"FOLDER": "manuals"})
 
 
-def test_config_file_defines_tool_transforms(tmp_path: Path) -> None:
+def test_config_file_can_define_tool_transforms(tmp_path: Path) -> None:
     tools = {
         "search": {
             "name": "manuals",
@@ -240,7 +242,7 @@ def test_config_file_defines_tool_transforms(tmp_path: Path) -> None:
     assert config.members["a"].tools == {"search": MANUALS, "*": ToolTransform(hidden=True)}
 
 
-def test_tools_list_of_another_mcp_host_is_ignored(tmp_path: Path) -> None:
+def test_config_entry_key_tools_in_the_format_of_another_mcp_host_is_ignored(tmp_path: Path) -> None:
     config = config_with(tmp_path, ["*"])
     assert (config.problems, config.ignored) == ({}, {"a": ("tools",)})
     assert config.members["a"].tools == {}
@@ -263,7 +265,9 @@ def test_tools_list_of_another_mcp_host_is_ignored(tmp_path: Path) -> None:
         ({"x": {"name": "z"}, "y": {"name": "z"}}, "'y' and 'x' are both renamed to 'z'"),
     ],
 )
-def test_invalid_tool_transforms_are_a_problem_of_the_entry(tmp_path: Path, tools: Any, words: str) -> None:
+def test_invalid_tool_transforms_are_reported_as_a_problem_of_the_config_entry(
+    tmp_path: Path, tools: Any, words: str
+) -> None:
     config = config_with(tmp_path, tools)
     assert config.members == {}
     assert words in config.problems["a"]

@@ -48,7 +48,7 @@ async def test_change_feed_watchers_are_independent_of_each_other(autojump_clock
     assert await all_of(slow) == ["a2"]
 
 
-async def test_published_value_wakes_a_waiting_change_feed_watcher(autojump_clock: MockClock) -> None:
+async def test_change_feed_watcher_that_waits_is_woken_by_a_published_value(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     taken: list[str] = []
 
