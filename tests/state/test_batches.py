@@ -41,14 +41,14 @@ def test_requests_of_a_batch_are_received_in_order(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", [row for row in REVISIONS.values() if not row.batches], ids=str)
-def test_batch_in_a_revision_without_batches_is_an_invalid_request(revision: Revision) -> None:
+def test_batch_in_a_revision_without_batches_gets_error_invalid_request(revision: Revision) -> None:
     server = server_of(revision)
     reply = refused(server.receive(TWO))
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
     assert server.inbound == ()
 
 
-def test_batch_before_the_handshake_is_an_invalid_request() -> None:
+def test_batch_before_the_handshake_gets_error_invalid_request() -> None:
     reply = refused(ConnectionState("server").receive(TWO))
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
     assert isinstance(ConnectionState("client").receive(TWO), Unread)
@@ -69,7 +69,7 @@ def test_second_request_with_the_same_id_in_a_batch_is_rejected(revision: Revisi
 
 
 @with_batches
-def test_request_can_be_cancelled_in_its_own_batch(revision: Revision) -> None:
+def test_request_can_be_cancelled_in_the_batch_that_contains_it(revision: Revision) -> None:
     server = server_of(revision)
     cancelled = Notification("notifications/cancelled", {"requestId": 1})
     events = events_of(server.receive(Batch((Request(1, "ping"), cancelled, cancelled))))
@@ -78,7 +78,7 @@ def test_request_can_be_cancelled_in_its_own_batch(revision: Revision) -> None:
 
 
 @with_batches
-def test_initialize_in_a_batch_is_an_invalid_request(revision: Revision) -> None:
+def test_initialize_request_in_a_batch_gets_error_invalid_request(revision: Revision) -> None:
     server = server_of(revision)
     (event,) = events_of(server.receive(Batch((initialize("2025-11-25", 9),))))
     reply = refused(event)
@@ -106,7 +106,7 @@ def test_client_accepts_a_batch_of_responses(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, LATEST_MODERN], ids=str)
-def test_batched_response_fails_its_request_in_a_revision_without_batches(revision: Revision) -> None:
+def test_batch_of_responses_fails_its_requests_in_a_revision_without_batches(revision: Revision) -> None:
     client = client_of(revision)
     call = client.open_request("tools/list", revision)
     [event] = events_of(client.receive(Batch((Response(call.id, {}),))))

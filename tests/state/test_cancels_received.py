@@ -50,7 +50,7 @@ def test_cancel_reason_that_is_not_a_string_is_ignored(reason: Any) -> None:
     assert event.reason is None
 
 
-def test_empty_cancel_reason_is_kept() -> None:
+def test_cancel_reason_that_is_empty_is_kept() -> None:
     event = serving(5).receive(cancel(5, ""))
     assert isinstance(event, CancelReceived)
     assert event.reason == ""
@@ -83,7 +83,7 @@ def test_cancelled_notification_without_a_request_in_flight_is_ignored(params: A
     assert len(server.inbound) == 2
 
 
-def test_cancelled_notification_with_unknown_members_is_accepted() -> None:
+def test_cancelled_notification_with_unknown_fields_is_accepted() -> None:
     message = Notification("notifications/cancelled", {"requestId": 5, "_meta": {}, "urgent": 1})
     assert isinstance(serving(5).receive(message), CancelReceived)
 
@@ -100,7 +100,7 @@ def test_second_cancelled_notification_for_a_request_is_ignored() -> None:
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_cancelled_notification_for_a_reused_id_cancels_the_newer_request() -> None:
+def test_cancelled_notification_with_a_reused_id_cancels_the_newer_request() -> None:
     server = serving(5)
     (old,) = server.inbound
     server.receive(cancel(5))
@@ -109,7 +109,7 @@ def test_cancelled_notification_for_a_reused_id_cancels_the_newer_request() -> N
     assert not server.finish(old)
 
 
-def test_end_of_a_request_does_not_affect_a_newer_one_with_the_same_id() -> None:
+def test_request_that_ends_does_not_affect_a_newer_request_with_the_same_id() -> None:
     server = serving(5)
     (old,) = server.inbound
     server.receive(cancel(5))

@@ -35,7 +35,7 @@ def test_new_connection_state_has_no_revision_or_capabilities() -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "error"])
-def test_log_level_and_its_rank_are_set_together(level: str) -> None:
+def test_setting_the_log_level_also_sets_its_numeric_rank(level: str) -> None:
     server = server_of(LATEST_LEGACY)
     server.set_log_level(level)
     assert (server.log_level, server.log_rank) == (level, log_level_rank(level))
@@ -51,7 +51,7 @@ def test_message_of_an_error_response_without_a_request_is_truncated() -> None:
     )  # fmt: skip
 
 
-def test_error_response_for_a_finished_request_is_ignored_without_a_report() -> None:
+def test_error_response_for_a_finished_request_is_ignored_and_not_reported() -> None:
     client = client_of(LATEST_LEGACY)
     for request_id, noteworthy in ((9, False), (None, True)):
         event = client.receive(ErrorResponse(request_id, 1, "no"))
@@ -102,11 +102,11 @@ def test_legacy_client_rejects_a_too_long_message_only_if_it_is_a_request() -> N
     assert server_of(LATEST_LEGACY).receive(Unreadable("bad", reply)) == Refused(reply)
 
 
-def test_unreadable_line_without_an_error_response_is_not_answered() -> None:
+def test_server_does_not_answer_an_unreadable_line_that_needs_no_error_response() -> None:
     assert server_of(LATEST_LEGACY).receive(Unreadable("bad", None)) == Unread("bad")
 
 
-def test_unreadable_response_without_an_id_may_belong_to_any_request_in_flight() -> None:
+def test_unreadable_response_without_an_id_is_reported_for_all_requests_in_flight() -> None:
     client = client_of(LATEST_MODERN)
     lost = Unreadable("bad", None, is_answer=True)
     assert client.receive(lost) == Unread("bad")
@@ -116,7 +116,7 @@ def test_unreadable_response_without_an_id_may_belong_to_any_request_in_flight()
     assert client.receive(lost) == AnswerLost((call,), "bad")
 
 
-def test_unreadable_message_of_unknown_kind_counts_as_a_response_if_one_is_expected() -> None:
+def test_unreadable_message_is_treated_as_a_response_if_a_response_is_expected() -> None:
     refused = ErrorResponse(None, INVALID_REQUEST, "too long")
     unknown = Unreadable("too long", refused, too_long=True, may_be_answer=True)
     client, server = client_of(LATEST_LEGACY), server_of(LATEST_LEGACY)
@@ -135,18 +135,18 @@ def test_response_without_a_request_in_flight_is_ignored_with_a_reason() -> None
     assert reason_of(client_of(LATEST_LEGACY).receive(Response(3, {}))) == "a result for no request in flight"
 
 
-def test_null_params_of_a_request_count_as_absent() -> None:
+def test_null_params_of_a_request_are_treated_as_absent() -> None:
     server = server_of(LATEST_LEGACY)
     request = accepted(server.receive(Request(1, "ping", None)))
     assert (request.params, request.meta) == ({}, {})
     assert refused(server.receive(Request(2, "ping", 0))).code == INVALID_PARAMS
 
 
-def test_request_to_a_client_before_the_handshake_has_the_latest_legacy_revision() -> None:
+def test_request_received_by_a_client_before_the_handshake_has_the_latest_legacy_revision() -> None:
     assert accepted(ConnectionState("client").receive(Request(1, "roots/list"))).revision is LATEST_LEGACY
 
 
-def test_initialize_request_has_the_negotiated_revision() -> None:
+def test_initialize_request_event_contains_the_negotiated_revision() -> None:
     server = ConnectionState("server", require_initialized=True)
     request = accepted(server.receive(initialize("2025-03-26", 5)))
     assert request.revision.name == "2025-03-26"
@@ -164,7 +164,7 @@ def test_line_that_is_not_a_json_rpc_message_is_rejected_with_its_id_or_null() -
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
 @pytest.mark.parametrize("role", ["client", "server"])
-def test_repeated_notification_gives_an_equal_event(role: Role, revision: Revision) -> None:
+def test_notification_received_twice_produces_equal_events(role: Role, revision: Revision) -> None:
     state = client_of(revision) if role == "client" else server_of(revision)
     state.revision = revision
     for name, row in revision._methods.items():
@@ -181,7 +181,7 @@ def test_repeated_notification_gives_an_equal_event(role: Role, revision: Revisi
 _ABOUT_REQUESTS = ("notifications/cancelled", "notifications/progress")
 
 
-def test_notification_missing_in_the_negotiated_revision_is_ignored() -> None:
+def test_notification_that_the_negotiated_revision_lacks_is_ignored() -> None:
     client = ConnectionState("client")
     assert isinstance(client.receive(Notification("notifications/message", {})), NotificationReceived)
     complete = Notification("notifications/elicitation/complete", {"elicitationId": "1"})

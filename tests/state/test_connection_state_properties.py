@@ -80,7 +80,9 @@ connections = st.one_of(
 
 @settings(max_examples=examples(200))
 @given(connections, st.lists(anything, max_size=8))
-def test_connection_state_never_raises_for_any_received_message(state: ConnectionState, said: list[Any]) -> None:
+def test_connection_state_handles_any_received_message_without_an_exception(
+    state: ConnectionState, said: list[Any]
+) -> None:
     for message in said:
         event = state.receive(message)
         if isinstance(event, Refused):

@@ -13,7 +13,7 @@ from trio_mcp.state.events import Ignored, NotificationReceived, PackedNotificat
 
 
 @pytest.mark.parametrize("params", [{}, {"a": [1, {"ü": None}], "_meta": {"b": 1.5}}])
-def test_unpacked_notification_equals_the_original(params: dict[str, Any]) -> None:
+def test_notification_packed_into_bytes_equals_the_original_after_unpacking(params: dict[str, Any]) -> None:
     event = client_of(LATEST_LEGACY).receive(Notification("notifications/resources/list_changed", params))
     assert isinstance(event, NotificationReceived)
     packed = event.packed()
@@ -24,7 +24,7 @@ def test_unpacked_notification_equals_the_original(params: dict[str, Any]) -> No
     assert packed.unpacked().params is not event.params
 
 
-def test_packed_notification_keeps_the_call_that_it_belongs_to() -> None:
+def test_notification_packed_into_bytes_keeps_the_call_that_it_belongs_to() -> None:
     event = client_of(LATEST_LEGACY).receive(Notification("notifications/resources/list_changed", {}))
     assert isinstance(event, NotificationReceived)
     assert event.served is None

@@ -35,7 +35,7 @@ def test_initialize_with_an_unknown_version_negotiates_the_latest_legacy_revisio
     assert server.revision is LATEST_LEGACY
 
 
-def test_second_initialize_is_an_invalid_request_and_changes_nothing() -> None:
+def test_second_initialize_gets_error_invalid_request_and_changes_nothing() -> None:
     server = server_of(LATEST_LEGACY, sampling={})
     reply = refused(server.receive(initialize("2024-11-05", 9)))
     assert (reply.code, reply.id) == (INVALID_REQUEST, 9)
@@ -73,7 +73,7 @@ def test_invalid_initialize_is_rejected_and_can_be_retried(params: dict[str, Any
         ({"clientInfo": None}, "unknown", set[str]()),
     ],
 )
-def test_initialize_with_minor_faults_in_capabilities_or_client_info_is_accepted(
+def test_server_accepts_initialize_with_minor_faults_in_capabilities_or_client_info(
     members: dict[str, Any], name: str, declared: set[str]
 ) -> None:
     server = ConnectionState("server")
@@ -121,14 +121,14 @@ def test_ping_is_answered_before_initialize() -> None:
     assert accepted(ConnectionState("server").receive(Request(1, "ping"))).revision is LATEST_LEGACY
 
 
-def test_error_for_a_request_before_initialize_names_meta_and_initialize() -> None:
+def test_error_for_a_request_before_initialize_mentions_meta_and_initialize() -> None:
     reply = refused(ConnectionState("server").receive(Request(1, "tools/list")))
     assert reply.code == INVALID_PARAMS
     assert PROTOCOL_VERSION in reply.message
     assert "initialize" in reply.message
 
 
-def test_unknown_method_before_initialize_is_method_not_found() -> None:
+def test_unknown_method_before_initialize_gets_error_method_not_found() -> None:
     assert refused(ConnectionState("server").receive(Request(1, "x"))).code == METHOD_NOT_FOUND
 
 
@@ -208,12 +208,12 @@ def test_unsupported_version_error_lists_the_supported_versions(version: str) ->
 
 
 @pytest.mark.parametrize("version", [1, True, [], {}])
-def test_protocol_version_in_meta_that_is_not_a_string_is_invalid_params(version: Any) -> None:
+def test_protocol_version_in_meta_that_is_not_a_string_gets_error_invalid_params(version: Any) -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: version})})
     assert refused(ConnectionState("server").receive(message)).code == INVALID_PARAMS
 
 
-def test_modern_request_without_client_capabilities_is_invalid_params() -> None:
+def test_modern_request_without_client_capabilities_gets_error_invalid_params() -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{CLIENT_CAPABILITIES: None})})
     reply = refused(ConnectionState("server").receive(message))
     assert reply.code == INVALID_PARAMS
@@ -222,7 +222,9 @@ def test_modern_request_without_client_capabilities_is_invalid_params() -> None:
 
 @pytest.mark.parametrize("initialized", [False, True])
 @pytest.mark.parametrize("method", ["tools/list", "ping", "server/discover"])
-def test_request_with_modern_capabilities_and_no_version_is_invalid_params(initialized: bool, method: str) -> None:
+def test_request_with_modern_capabilities_and_no_version_gets_error_invalid_params(
+    initialized: bool, method: str
+) -> None:
     server = server_of(LATEST_LEGACY) if initialized else ConnectionState("server")
     message = Request(1, method, {"_meta": meta_of(**{PROTOCOL_VERSION: None})})
     reply = refused(server.receive(message))
@@ -230,7 +232,7 @@ def test_request_with_modern_capabilities_and_no_version_is_invalid_params(initi
     assert PROTOCOL_VERSION in reply.message
 
 
-def test_modern_request_without_version_is_invalid_params_under_require_initialized() -> None:
+def test_modern_request_without_a_version_gets_invalid_params_if_require_initialized_is_on() -> None:
     server = ConnectionState("server", require_initialized=True)
     message = Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: None})})
     assert refused(server.receive(message)).code == INVALID_PARAMS
@@ -238,7 +240,7 @@ def test_modern_request_without_version_is_invalid_params_under_require_initiali
 
 @pytest.mark.parametrize("key", [CLIENT_CAPABILITIES, CLIENT_INFO])
 @pytest.mark.parametrize("value", [3, "x", [], True, {"name": 3, "roots": 3}])
-def test_invalid_capabilities_or_client_info_of_a_modern_request_are_invalid_params(key: str, value: Any) -> None:
+def test_invalid_capabilities_or_client_info_of_a_modern_request_get_error_invalid_params(key: str, value: Any) -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{key: value})})
     server = ConnectionState("server")
     assert refused(server.receive(message)).code == INVALID_PARAMS
@@ -251,12 +253,12 @@ def test_modern_request_can_set_its_minimum_log_level(level: str) -> None:
     assert accepted(ConnectionState("server").receive(message)).log_level == level
 
 
-def test_modern_request_without_a_log_level_has_none() -> None:
+def test_modern_request_without_a_log_level_is_read_with_log_level_none() -> None:
     assert accepted(ConnectionState("server").receive(modern(1))).log_level is None
 
 
 @pytest.mark.parametrize("level", ["loud", "", "INFO", 3, True, [], {}])
-def test_unknown_log_level_of_a_modern_request_is_invalid_params(level: Any) -> None:
+def test_unknown_log_level_of_a_modern_request_gets_error_invalid_params(level: Any) -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{LOG_LEVEL: level})})
     reply = refused(ConnectionState("server").receive(message))
     assert reply.code == INVALID_PARAMS
@@ -267,14 +269,14 @@ def test_unknown_log_level_of_a_modern_request_is_invalid_params(level: Any) -> 
     "method",
     ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/result", "tasks/list"],
 )
-def test_method_removed_in_the_modern_revision_is_method_not_found(method: str) -> None:
+def test_modern_request_for_a_removed_method_gets_error_method_not_found(method: str) -> None:
     assert refused(ConnectionState("server").receive(modern(1, method))).code == METHOD_NOT_FOUND
 
 
 # Both eras on one connection
 
 
-def test_modern_request_on_a_legacy_connection_is_served_under_its_own_revision() -> None:
+def test_modern_request_on_a_legacy_connection_is_served_in_the_modern_revision() -> None:
     server = server_of(LEGACY_REVISIONS[0], roots={})
     new = accepted(server.receive(modern(1)))
     old = accepted(server.receive(Request(2, "tools/list")))
@@ -283,7 +285,7 @@ def test_modern_request_on_a_legacy_connection_is_served_under_its_own_revision(
     assert server.revision is LEGACY_REVISIONS[0]
 
 
-def test_handshake_after_modern_requests_negotiates_a_legacy_revision() -> None:
+def test_initialize_after_modern_requests_negotiates_a_legacy_revision() -> None:
     server = ConnectionState("server")
     new = accepted(server.receive(modern(1)))
     accepted(server.receive(initialize("2025-06-18", 2)))

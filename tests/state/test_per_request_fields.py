@@ -27,7 +27,7 @@ def test_revision_in_meta_selects_the_revision_of_a_modern_request(fields: PerRe
 
 
 @pytest.mark.parametrize("name", [LATEST_LEGACY.name, "2027-01-01", "x" * 1000])
-def test_unknown_revision_error_lists_supported_revisions_and_truncates_the_requested_revision(
+def test_error_for_an_unknown_revision_lists_supported_revisions_and_truncates_the_requested_one(
     fields: PerRequestFields, name: str
 ) -> None:
     with pytest.raises(CodedError) as caught:
@@ -39,7 +39,7 @@ def test_unknown_revision_error_lists_supported_revisions_and_truncates_the_requ
 
 
 @pytest.mark.parametrize("meta", [{}, {PROTOCOL_VERSION: None}, {PROTOCOL_VERSION: 1}, {PROTOCOL_VERSION: []}])
-def test_revision_in_meta_that_is_not_a_string_is_invalid_params(
+def test_revision_in_meta_that_is_not_a_string_gets_error_invalid_params(
     fields: PerRequestFields, meta: dict[str, Any]
 ) -> None:
     with pytest.raises(CodedError, match=PROTOCOL_VERSION) as caught:
@@ -47,7 +47,7 @@ def test_revision_in_meta_that_is_not_a_string_is_invalid_params(
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_modern_request_has_the_log_level_in_its_meta_or_none(fields: PerRequestFields) -> None:
+def test_modern_request_has_the_log_level_of_its_meta_or_none_if_absent(fields: PerRequestFields) -> None:
     assert fields.log_level({LOG_LEVEL: "debug"}) == "debug", "the least severe"
     assert fields.log_level({LOG_LEVEL: "emergency"}) == "emergency"
     assert fields.log_level({}) is None
@@ -55,13 +55,13 @@ def test_modern_request_has_the_log_level_in_its_meta_or_none(fields: PerRequest
 
 
 @pytest.mark.parametrize("level", ["", "loud", 0, False, []])
-def test_unknown_log_level_in_meta_is_invalid_params(fields: PerRequestFields, level: Any) -> None:
+def test_unknown_log_level_in_meta_gets_error_invalid_params(fields: PerRequestFields, level: Any) -> None:
     with pytest.raises(CodedError, match=LOG_LEVEL) as caught:
         fields.log_level({LOG_LEVEL: level})
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_equal_capabilities_in_meta_give_a_cached_object(fields: PerRequestFields) -> None:
+def test_requests_with_equal_capabilities_in_meta_share_a_cached_object(fields: PerRequestFields) -> None:
     roots = fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}}), LATEST_MODERN)
     assert roots.supports("roots")
     assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}}), LATEST_MODERN) is roots
@@ -70,7 +70,7 @@ def test_equal_capabilities_in_meta_give_a_cached_object(fields: PerRequestField
     assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"sampling": {}}}), LATEST_MODERN) is sampling
 
 
-def test_empty_capabilities_in_meta_are_valid_and_absent_capabilities_are_invalid_params(
+def test_request_meta_can_have_empty_capabilities_but_absent_ones_get_error_invalid_params(
     fields: PerRequestFields,
 ) -> None:
     assert not fields.capabilities({CLIENT_CAPABILITIES: {}}, LATEST_MODERN).supports("roots")
@@ -80,7 +80,7 @@ def test_empty_capabilities_in_meta_are_valid_and_absent_capabilities_are_invali
         assert caught.value.code == INVALID_PARAMS
 
 
-def test_equal_client_info_in_meta_gives_a_cached_object(fields: PerRequestFields) -> None:
+def test_requests_with_equal_client_info_in_meta_share_a_cached_object(fields: PerRequestFields) -> None:
     buoy = fields.client_info({CLIENT_INFO: dict(INFO)}, LATEST_MODERN)
     assert buoy is not None
     assert (buoy.name, buoy.version) == ("buoy", "2")
@@ -90,7 +90,7 @@ def test_equal_client_info_in_meta_gives_a_cached_object(fields: PerRequestField
     assert cairn.name == "cairn"
 
 
-def test_request_without_client_info_has_none_after_one_with_client_info(fields: PerRequestFields) -> None:
+def test_request_without_client_info_has_none_even_after_a_request_with_client_info(fields: PerRequestFields) -> None:
     for meta in ({}, {CLIENT_INFO: None}, {CLIENT_INFO: INFO}, {}):
         assert (fields.client_info(meta, LATEST_MODERN) is None) is (meta.get(CLIENT_INFO) is None)
 

@@ -40,7 +40,7 @@ def life_in(phase: Phase) -> RequestScope:
 
 
 @pytest.mark.parametrize(("phase", "step"), list(product(Phase, Step)))
-def test_request_phase_changes_as_in_the_table_and_illegal_steps_raise(phase: Phase, step: Step) -> None:
+def test_request_phase_changes_only_as_listed_in_the_table_and_other_steps_raise(phase: Phase, step: Step) -> None:
     life, after = life_in(phase), LEGAL.get((phase, step))
     if after is None:
         with pytest.raises(IllegalStep, match=f"invalid step {step.name} for a request in the phase {phase.name}"):
@@ -69,7 +69,7 @@ def test_request_phase_table_in_the_docstring_matches_the_code() -> None:
 
 
 @given(st.lists(st.sampled_from(Step)))
-def test_finished_request_never_leaves_its_phase_and_a_cancelled_request_never_runs_again(steps: list[Step]) -> None:
+def test_finished_request_never_changes_its_phase_and_a_cancelled_request_never_runs_again(steps: list[Step]) -> None:
     life, phases = a_request(), [Phase.WAITING]
     for step in steps:
         try:

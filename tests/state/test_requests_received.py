@@ -25,7 +25,7 @@ def call(revision: Revision, request_id: Any, method: str = "tools/list", **para
 
 @every_era
 @pytest.mark.parametrize("request_id", IDS)
-def test_received_request_is_in_flight_under_its_id(revision: Revision, request_id: int | str) -> None:
+def test_received_request_is_registered_as_in_flight_with_its_id(revision: Revision, request_id: int | str) -> None:
     server = server_of(revision)
     request = accepted(server.receive(call(revision, request_id)))
     assert (type(request.id), request.id) == (type(request_id), request_id)
@@ -40,7 +40,9 @@ def test_integer_id_and_equal_string_id_are_different_requests(revision: Revisio
 
 
 @every_era
-def test_request_with_an_id_in_flight_is_rejected_without_affecting_the_first(revision: Revision) -> None:
+def test_request_that_reuses_an_id_in_flight_is_rejected_without_affecting_the_first_request(
+    revision: Revision,
+) -> None:
     server = server_of(revision)
     first = accepted(server.receive(call(revision, 7)))
     reply = refused(server.receive(call(revision, 7, "prompts/list")))
@@ -74,18 +76,18 @@ def test_request_with_an_invalid_id_is_rejected_and_not_in_flight(request_id: An
 
 
 @pytest.mark.parametrize("params", [[], [1], "x", 3, False, True])
-def test_request_params_that_are_not_an_object_are_invalid_params(params: Any) -> None:
+def test_request_params_that_are_not_an_object_get_error_invalid_params(params: Any) -> None:
     reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "tools/list", params)))
     assert (reply.code, reply.id) == (INVALID_PARAMS, 7)
 
 
 @pytest.mark.parametrize("meta", [[], "x", 3, False])
-def test_request_meta_that_is_not_an_object_is_invalid_params(meta: Any) -> None:
+def test_request_meta_that_is_not_an_object_gets_error_invalid_params(meta: Any) -> None:
     reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "tools/list", {"_meta": meta})))
     assert (reply.code, reply.id) == (INVALID_PARAMS, 7)
 
 
-def test_absent_request_params_and_meta_become_new_empty_dicts() -> None:
+def test_absent_request_params_and_meta_are_read_as_new_empty_dicts() -> None:
     server = server_of(LATEST_LEGACY)
     first = accepted(server.receive(Request(1, "tools/list")))
     second = accepted(server.receive(Request(2, "tools/list", {"_meta": None})))
@@ -95,7 +97,7 @@ def test_absent_request_params_and_meta_become_new_empty_dicts() -> None:
     assert accepted(server.receive(Request(4, "tools/list"))).meta == {}
 
 
-def test_request_params_and_meta_are_kept_verbatim() -> None:
+def test_request_params_and_meta_are_kept_unchanged() -> None:
     params = {"name": "x", "more": [1], "_meta": {"progressToken": "p", "com.example/trace": {"a": None}}}
     request = accepted(server_of(LATEST_LEGACY).receive(Request(1, "tools/call", params, size=99)))
     assert request.params == params
@@ -123,7 +125,7 @@ def test_request_with_an_invalid_progress_token_has_no_progress_token(revision: 
 
 @every_era
 @pytest.mark.parametrize("method", ["tools/explode", "", "TOOLS/LIST", "rpc.discover"])
-def test_unknown_method_is_method_not_found(revision: Revision, method: str) -> None:
+def test_request_with_an_unknown_method_gets_error_method_not_found(revision: Revision, method: str) -> None:
     reply = refused(server_of(revision).receive(call(revision, 7, method)))
     assert (reply.code, reply.id) == (METHOD_NOT_FOUND, 7)
     assert reply.data == {"method": method}
@@ -154,7 +156,7 @@ def test_client_serves_only_methods_that_servers_can_send_in_the_revision(revisi
 
 
 @every_era
-def test_notification_method_sent_as_a_request_is_method_not_found(revision: Revision) -> None:
+def test_request_with_the_method_of_a_notification_gets_error_method_not_found(revision: Revision) -> None:
     server = server_of(revision)
     running = accepted(server.receive(call(revision, 7)))
     reply = refused(server.receive(call(revision, 8, "notifications/cancelled", requestId=7)))
@@ -247,7 +249,7 @@ def test_unknown_or_malformed_notification_is_ignored(revision: Revision, messag
     assert not event.noteworthy
 
 
-def test_notification_event_has_its_method_and_revision() -> None:
+def test_notification_event_contains_method_and_revision() -> None:
     event = client_of(LATEST_MODERN).receive(Notification("notifications/message", {"level": 3}))
     assert isinstance(event, NotificationReceived)
     assert event.method is LATEST_MODERN._methods["notifications/message"]
@@ -265,7 +267,7 @@ def test_notification_of_another_revision_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("line", [b"{bad", b"{", b"42", b'"x"', b"[]", b"{}", b'{"jsonrpc":"1.0","id":3,"method":"x"}'])
-def test_unreadable_line_is_rejected_once_and_the_next_one_is_served(line: bytes) -> None:
+def test_unreadable_line_is_rejected_once_and_the_next_line_is_served(line: bytes) -> None:
     server = server_of(LATEST_LEGACY)
     assert isinstance(server.receive(decode(line)), Refused)
     assert accepted(server.receive(Request(1, "ping")))
@@ -276,7 +278,7 @@ def test_invalid_response_is_reported_and_not_answered() -> None:
     assert isinstance(event, Unread)
 
 
-def test_ids_of_incoming_and_outgoing_requests_are_separate() -> None:
+def test_incoming_and_outgoing_requests_can_have_the_same_id() -> None:
     server = server_of(LATEST_LEGACY, roots={})
     ours = server.open_request("roots/list", LATEST_LEGACY)
     theirs = accepted(server.receive(Request(ours.id, "ping")))
@@ -285,7 +287,7 @@ def test_ids_of_incoming_and_outgoing_requests_are_separate() -> None:
     assert not isinstance(server.receive(Response(ours.id, {"roots": []})), Ignored)
 
 
-def test_initialize_request_is_in_flight_under_its_id() -> None:
+def test_initialize_request_is_registered_as_in_flight_with_its_id() -> None:
     server = ConnectionState("server")
     request = accepted(server.receive(initialize("2025-06-18", 7)))
     assert refused(server.receive(Request(7, "ping"))).code == INVALID_REQUEST

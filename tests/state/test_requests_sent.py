@@ -28,7 +28,7 @@ from trio_mcp.state.requests import OutboundRequest
 # Opening
 
 
-def test_outgoing_requests_have_distinct_ids() -> None:
+def test_each_outgoing_request_has_a_different_id() -> None:
     client = client_of(LATEST_LEGACY)
     calls = [client.open_request("ping", LATEST_LEGACY) for _ in range(50)]
     assert len({call.id for call in calls}) == 50
@@ -64,13 +64,13 @@ def test_server_and_client_can_send_only_requests_that_the_revision_allows(role:
             assert state.outbound == ()
 
 
-def test_method_unavailable_error_names_method_and_revision() -> None:
+def test_method_unavailable_error_names_the_method_and_the_revision() -> None:
     with pytest.raises(MethodUnavailable, match=r"ping.*2026-07-28") as caught:
         client_of(LATEST_MODERN).open_request("ping", LATEST_MODERN)
     assert caught.value.code == METHOD_NOT_FOUND
 
 
-def test_legacy_and_modern_outgoing_requests_can_be_open_concurrently() -> None:
+def test_legacy_and_modern_outgoing_requests_can_wait_for_responses_concurrently() -> None:
     client = client_of(LATEST_LEGACY)
     old = client.open_request("ping", LATEST_LEGACY)
     new = client.open_request("server/discover", LATEST_MODERN)
@@ -90,12 +90,12 @@ def call(client: ConnectionState) -> OutboundRequest:
     return client.open_request("tools/call", LATEST_LEGACY)
 
 
-def test_result_response_ends_its_request(client: ConnectionState, call: OutboundRequest) -> None:
+def test_response_with_a_result_ends_its_request(client: ConnectionState, call: OutboundRequest) -> None:
     assert client.receive(Response(call.id, {"content": []})) == ResultReceived(call, {"content": []})
     assert client.outbound == ()
 
 
-def test_error_response_ends_its_request(client: ConnectionState, call: OutboundRequest) -> None:
+def test_response_with_an_error_ends_its_request(client: ConnectionState, call: OutboundRequest) -> None:
     error = ErrorResponse(call.id, -1, "refused")
     assert client.receive(error) == ErrorReceived(call, error)
     assert client.outbound == ()
@@ -204,7 +204,7 @@ def test_response_with_invalid_error_or_version_fails_the_request_with_its_id(
         b'{"error":{"code":1,"message":"\\udc00"},"jsonrpc":"2.0"}',
     ],
 )
-def test_unreadable_response_without_an_id_may_belong_to_any_request_except_a_stream(
+def test_unreadable_response_without_an_id_is_reported_for_all_requests_but_listen_streams(
     client: ConnectionState, call: OutboundRequest, line: bytes
 ) -> None:
     other = client.open_request("ping", LATEST_LEGACY)
@@ -225,7 +225,7 @@ def test_error_response_without_an_id_is_reported(client: ConnectionState) -> No
 
 
 @pytest.mark.parametrize("params", [{"progress": 1}, {"progress": "broken"}, {}])
-def test_progress_belongs_to_the_request_of_its_token(
+def test_progress_notification_is_delivered_to_the_request_with_its_token(
     client: ConnectionState, call: OutboundRequest, params: dict[str, Any]
 ) -> None:
     said = {"progressToken": call.id, **params}
@@ -257,7 +257,9 @@ def test_progress_of_a_finished_request_is_ignored(client: ConnectionState, call
 # Giving up
 
 
-def test_abandoned_request_requires_one_cancelled_notification(client: ConnectionState, call: OutboundRequest) -> None:
+def test_request_that_is_abandoned_requires_one_cancelled_notification(
+    client: ConnectionState, call: OutboundRequest
+) -> None:
     assert client.abandon(call)
     assert not client.abandon(call)
     assert client.outbound == ()

@@ -41,7 +41,7 @@ def test_stateless_requests_with_the_same_id_can_run_concurrently() -> None:
     assert state.inbound == ()
 
 
-def test_suspended_stateless_request_is_no_longer_open() -> None:
+def test_stateless_request_that_awaits_input_is_no_longer_open() -> None:
     state = StatelessState()
     request = accepted(state.receive(modern()))
     state.park(request)
@@ -56,12 +56,12 @@ def test_cancelled_notification_to_a_stateless_server_cancels_nothing() -> None:
 
 
 @pytest.mark.parametrize("message", [Response(1, {}), Batch((modern(),))], ids=["response", "batch"])
-def test_modern_http_body_that_is_a_batch_or_a_response_is_an_invalid_request(message: Any) -> None:
+def test_modern_http_body_that_is_a_batch_or_a_response_gets_error_invalid_request(message: Any) -> None:
     assert code(StatelessState().receive(message)) == -32600
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "no/such"])
-def test_stateless_method_missing_in_the_modern_revision_is_method_not_found(method: str) -> None:
+def test_stateless_request_for_a_method_the_modern_revision_lacks_gets_error_method_not_found(method: str) -> None:
     assert code(StatelessState().receive(modern(method=method))) == -32601
 
 
@@ -72,7 +72,7 @@ def test_stateless_legacy_request_is_served_without_a_handshake() -> None:
     assert state.revision is None
 
 
-def test_stateless_handshake_sets_only_the_revision_of_its_response() -> None:
+def test_stateless_initialize_sets_only_the_revision_of_its_response() -> None:
     state = StatelessState()
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     for _ in range(2):
@@ -81,12 +81,12 @@ def test_stateless_handshake_sets_only_the_revision_of_its_response() -> None:
     assert state.revision is None
 
 
-def test_invalid_stateless_initialize_is_invalid_params() -> None:
+def test_invalid_stateless_initialize_gets_error_invalid_params() -> None:
     event = StatelessState().receive_legacy(Request(1, "initialize", {"capabilities": 3}), NEWEST_LEGACY)
     assert code(event) == -32602
 
 
-def test_stateless_batch_is_accepted_only_in_revisions_with_batches_and_without_initialize() -> None:
+def test_stateless_batch_is_accepted_only_without_initialize_and_in_revisions_with_batches() -> None:
     state = StatelessState()
     batch = Batch((Request(1, "tools/list"), Request(2, "initialize", {}), Notification("notifications/initialized")))
     event = state.receive_legacy(batch, OLDEST_WITH_BATCHES)
@@ -98,6 +98,6 @@ def test_stateless_batch_is_accepted_only_in_revisions_with_batches_and_without_
     assert code(state.receive_legacy(batch, NEWEST_LEGACY)) == -32600
 
 
-def test_stateless_request_params_that_are_not_an_object_are_invalid_params() -> None:
+def test_stateless_request_params_that_are_not_an_object_get_error_invalid_params() -> None:
     assert code(StatelessState().receive(Request(1, "tools/list", [1]))) == -32602
     assert code(StatelessState().receive(Request(1, "tools/list", {"_meta": 1}))) == -32602

@@ -27,7 +27,7 @@ def tagged(subscription_id: Any, method: str = CHANGED) -> Notification:
 
 
 @pytest.mark.parametrize("method", [CHANGED, "notifications/subscriptions/acknowledged"])
-def test_notification_belongs_to_the_listen_stream_of_its_subscription_id(method: str) -> None:
+def test_notification_is_delivered_to_the_listen_stream_with_its_subscription_id(method: str) -> None:
     client, _ = listening()
     stream = client.open_request("subscriptions/listen", LATEST_MODERN)
     event = client.receive(tagged(stream.id, method))
@@ -38,21 +38,21 @@ def test_notification_belongs_to_the_listen_stream_of_its_subscription_id(method
 
 
 @pytest.mark.parametrize("spelling", ["text", "bool", "float", "unknown", "null", "list"])
-def test_subscription_id_of_another_type_or_value_is_ignored(spelling: str) -> None:
+def test_notification_with_a_subscription_id_of_another_type_or_value_is_ignored(spelling: str) -> None:
     client, stream = listening()
     assert stream.id == 1
     other: dict[str, Any] = {"text": "1", "bool": True, "float": 1.0, "unknown": 2, "null": None, "list": [1]}
     assert isinstance(client.receive(tagged(other[spelling])), Ignored)
 
 
-def test_subscription_id_of_a_request_that_is_not_a_listen_stream_is_ignored() -> None:
+def test_notification_with_the_id_of_a_request_that_is_no_listen_stream_is_ignored() -> None:
     client = client_of(LATEST_MODERN)
     call = client.open_request("tools/list", LATEST_MODERN)
     assert isinstance(client.receive(tagged(call.id)), Ignored)
 
 
 @pytest.mark.parametrize("params", [None, {}, {"_meta": None}, {"_meta": [1]}, {"_meta": {}}])
-def test_notification_without_subscription_id_belongs_to_the_connection(params: Any) -> None:
+def test_notification_without_a_subscription_id_is_delivered_to_the_connection(params: Any) -> None:
     client, _ = listening()
     assert isinstance(client.receive(Notification(CHANGED, params)), NotificationReceived)
 
@@ -62,7 +62,7 @@ def test_subscription_id_has_no_effect_in_legacy_revisions() -> None:
     assert isinstance(client.receive(tagged(1)), NotificationReceived)
 
 
-def test_result_response_ends_its_listen_stream() -> None:
+def test_response_with_a_result_ends_its_listen_stream() -> None:
     client, stream = listening()
     assert client.receive(Response(stream.id, {})) == ResultReceived(stream, {})
     assert isinstance(client.receive(tagged(stream.id)), Ignored)
@@ -96,7 +96,7 @@ def test_modern_server_cannot_cancel_a_client_request_that_is_not_a_listen_strea
     assert client.outbound == (call,)
 
 
-def test_abandoned_listen_stream_requires_a_cancelled_notification_unless_it_ended() -> None:
+def test_abandoned_listen_stream_requires_a_cancelled_notification_if_it_has_not_ended() -> None:
     client, left = listening()
     ended = client.open_request("subscriptions/listen", LATEST_MODERN)
     client.receive(cancel(ended.id))

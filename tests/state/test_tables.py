@@ -40,7 +40,7 @@ def test_outgoing_request_ids_skip_incoming_ids_in_flight() -> None:
     assert [server.open_request("roots/list", LATEST_LEGACY).id for _ in range(3)] == [3, 5, 6]
 
 
-def test_request_missing_in_the_revision_raises_and_is_not_opened() -> None:
+def test_request_that_the_revision_lacks_raises_and_is_not_registered() -> None:
     tables = ConnectionState("server")
     with pytest.raises(MethodUnavailable):
         tables.open_request("roots/list", LATEST_MODERN)
@@ -48,27 +48,27 @@ def test_request_missing_in_the_revision_raises_and_is_not_opened() -> None:
     assert tables.open_request("roots/list", LATEST_LEGACY).id == 1
 
 
-def test_abandon_removes_only_its_request_and_returns_true_once() -> None:
+def test_abandoning_a_request_removes_only_that_request_and_returns_true_once() -> None:
     tables = ConnectionState("client")
     one, two = (tables.open_request("ping", LATEST_LEGACY) for _ in range(2))
     assert [tables.abandon(one), tables.abandon(one)] == [True, False]
     assert tables.outbound == (two,)
 
 
-def test_abandon_ignores_a_request_of_another_connection_with_the_same_id() -> None:
+def test_abandoning_a_request_does_not_affect_one_with_the_same_id_on_another_connection() -> None:
     tables, other = ConnectionState("client"), ConnectionState("client")
     call = tables.open_request("ping", LATEST_LEGACY)
     assert not tables.abandon(other.open_request("ping", LATEST_LEGACY))
     assert tables.outbound == (call,)
 
 
-def test_abandon_of_initialize_returns_false() -> None:
+def test_abandoning_an_initialize_request_returns_false() -> None:
     tables = ConnectionState("client")
     assert not tables.abandon(tables.open_request("initialize", LATEST_LEGACY))
     assert tables.outbound == ()
 
 
-def test_abandon_all_returns_outgoing_requests_once_oldest_first() -> None:
+def test_abandoning_all_requests_returns_each_outgoing_request_once_oldest_first() -> None:
     tables = ConnectionState("client")
     calls = [tables.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     assert tables.abandon_all() == calls
@@ -78,14 +78,14 @@ def test_abandon_all_returns_outgoing_requests_once_oldest_first() -> None:
 # Requests of the peer
 
 
-def test_finish_removes_a_request_once_and_keeps_other_requests_in_flight() -> None:
+def test_finishing_a_request_removes_it_once_and_keeps_other_requests_in_flight() -> None:
     server, (one, two) = serving("one", "two")
     assert server.inbound == (one, two)
     assert [server.finish(one), server.finish(one)] == [True, False]
     assert server.inbound == (two,)
 
 
-def test_suspended_request_is_not_in_flight_but_can_be_cancelled() -> None:
+def test_request_that_awaits_input_is_not_in_flight_but_can_be_cancelled() -> None:
     server, (request,) = serving(5)
     server.park(request)
     assert server.inbound == ()
@@ -93,21 +93,21 @@ def test_suspended_request_is_not_in_flight_but_can_be_cancelled() -> None:
     assert isinstance(server.receive(cancel(5)), Ignored), "it was cancelled"
 
 
-def test_finished_suspended_request_is_not_answered_and_cannot_be_cancelled() -> None:
+def test_request_that_finishes_while_awaiting_input_is_not_answered_and_cannot_be_cancelled() -> None:
     server, (request,) = serving(5)
     server.park(request)
     assert not server.finish(request)
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_cancelled_request_is_not_suspended() -> None:
+def test_cancelled_request_cannot_await_input() -> None:
     server, (request,) = serving(5)
     server.receive(cancel(5))
     server.park(request)
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_reused_id_of_a_suspended_request_names_only_the_newer_request() -> None:
+def test_reused_id_of_a_request_that_awaits_input_refers_only_to_the_newer_request() -> None:
     server, (parked,) = serving(5)
     server.park(parked)
     newer = accepted(server.receive(Request(5, "tools/list")))
@@ -117,7 +117,7 @@ def test_reused_id_of_a_suspended_request_names_only_the_newer_request() -> None
     assert isinstance(server.receive(cancel(5)), Ignored), "the parked one lost its id for good"
 
 
-def test_finished_suspended_request_does_not_affect_a_newer_one_with_the_same_id() -> None:
+def test_request_finished_while_awaiting_input_does_not_affect_a_newer_request_with_the_same_id() -> None:
     server, (old,) = serving(5)
     server.park(old)
     newer = accepted(server.receive(Request(5, "tools/list")))
@@ -126,7 +126,7 @@ def test_finished_suspended_request_does_not_affect_a_newer_one_with_the_same_id
     assert server.receive(cancel(5)) == CancelReceived(newer, None)
 
 
-def test_finished_incoming_request_does_not_affect_an_outgoing_one_with_the_same_id() -> None:
+def test_finished_incoming_request_does_not_affect_an_outgoing_request_with_the_same_id() -> None:
     client = client_of(LATEST_LEGACY)
     ours = client.open_request("ping", LATEST_LEGACY)
     theirs = accepted(client.receive(Request(ours.id, "ping")))
