@@ -22,12 +22,12 @@ THE_LARGEST = "HTTP, 2026-07-28, input required"
 WHERE_IT_COUNTS = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="see tests/benchmarks/test_budget.py")
 
 
-async def test_waiting_task_takes_at_most_12_kib_of_memory() -> None:
+async def test_task_that_waits_uses_at_most_12_kib_of_memory() -> None:
     assert await traced(KINDS[THE_LARGEST], TASKS) * SPREAD < MOST
 
 
 @pytest.mark.parametrize("title", sorted(set(KINDS) - {THE_LARGEST}))
-async def test_waiting_tasks_of_every_kind_stay_within_the_same_memory_limit(title: str) -> None:
+async def test_tasks_that_wait_for_any_reason_stay_within_the_same_memory_limit(title: str) -> None:
     assert await traced(KINDS[title], TASKS) * SPREAD < MOST
 
 
@@ -41,7 +41,7 @@ async def _instructions(way: TaskLines, request: Callable[[int], bytes]) -> floa
 
 @WHERE_IT_COUNTS
 @pytest.mark.parametrize("form", ["core", "extension"])
-async def test_tasks_get_executes_at_most_1_3_times_the_instructions_of_a_tool_call(form: Form) -> None:
+async def test_tasks_get_request_executes_at_most_1_3_times_the_instructions_of_a_tool_call(form: Form) -> None:
     async with open_lines(form) as way:
         working, ended = await way.start("sleep"), await way.start("echo_later")
         call = await _instructions(way, lambda number: messages.call(form, number, "echo", {"text": "x"}, task=False))

@@ -78,7 +78,7 @@ async def over_stdio(server: Server) -> AsyncGenerator[Caller]:
             yield Caller(client)
 
 
-async def test_task_that_ends_within_the_drain_timeout_keeps_its_result(autojump_clock: MockClock) -> None:
+async def test_task_that_ends_within_the_drain_timeout_at_shutdown_keeps_its_result(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("once", seconds=1.5)
@@ -99,7 +99,7 @@ async def test_task_that_outlasts_the_drain_timeout_fails_with_a_message(autojum
     assert b"the server was shut down while the task was running" in record.outcome.json
 
 
-async def test_restartable_task_is_released_at_once_on_shutdown(autojump_clock: MockClock) -> None:
+async def test_restartable_task_is_released_immediately_at_shutdown(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -109,7 +109,7 @@ async def test_restartable_task_is_released_at_once_on_shutdown(autojump_clock: 
     assert (record.phase, record.holder, record.leased_until) == (TaskPhase.WORKING, None, 0)
 
 
-async def test_task_released_on_shutdown_runs_on_another_server_at_once(autojump_clock: MockClock) -> None:
+async def test_task_released_at_shutdown_runs_on_another_server_immediately(autojump_clock: MockClock) -> None:
     store, ends, others = MemoryTaskStore(), Ends(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -119,7 +119,7 @@ async def test_task_released_on_shutdown_runs_on_another_server_at_once(autojump
         assert trio.current_time() < begun + 61
 
 
-async def test_restartable_task_without_a_store_gets_the_drain_timeout(autojump_clock: MockClock) -> None:
+async def test_restartable_task_without_a_store_can_run_until_the_drain_timeout(autojump_clock: MockClock) -> None:
     ends = Ends()
     async with over_stdio(ends.server(None)) as caller:
         await caller.start("again", seconds=60)
@@ -133,7 +133,7 @@ async def lost(caller: Caller) -> None:
         await caller.call("plain", seconds=60)
 
 
-async def test_tasks_and_requests_have_the_same_drain_timeout(autojump_clock: MockClock) -> None:
+async def test_tasks_and_requests_are_cancelled_at_the_same_drain_timeout(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     ours, theirs = memory_transport_pair()
     async with trio.open_nursery() as nursery:
@@ -150,7 +150,7 @@ async def test_tasks_and_requests_have_the_same_drain_timeout(autojump_clock: Mo
     assert sorted(ends.causes) == [("once", CancelCause.SHUTDOWN, end + 2), ("plain", CancelCause.SHUTDOWN, end + 2)]
 
 
-async def test_second_shutdown_signal_cancels_tasks_at_once(autojump_clock: MockClock) -> None:
+async def test_second_shutdown_signal_cancels_tasks_immediately(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with ends.server(store)._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
@@ -191,7 +191,7 @@ async def test_call_that_becomes_a_task_during_shutdown_is_refused(autojump_cloc
 
 
 @pytest.mark.parametrize("cancel", [True, False])
-async def test_cancelling_the_server_stores_the_outcome_of_each_task(autojump_clock: MockClock, cancel: bool) -> None:
+async def test_cancelled_server_stores_the_outcome_of_each_task(autojump_clock: MockClock, cancel: bool) -> None:
     store, ends = MemoryTaskStore(), Ends()
     tasks: list[str] = []
     with trio.CancelScope() as scope, suppress(RuntimeError):
@@ -210,7 +210,7 @@ async def test_cancelling_the_server_stores_the_outcome_of_each_task(autojump_cl
     assert (again.phase, again.holder) == (TaskPhase.WORKING, None)
 
 
-async def test_failing_store_delays_shutdown_for_a_limited_time(autojump_clock: MockClock) -> None:
+async def test_task_store_that_fails_delays_shutdown_for_a_limited_time(autojump_clock: MockClock) -> None:
     store, ends = TouchyStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         for _ in range(10):

@@ -136,7 +136,7 @@ async def test_failing_task_does_not_affect_other_tasks(autojump_clock: MockCloc
 
 
 @pytest.mark.parametrize("tool", ["sleep", "grow"])
-async def test_store_that_cannot_create_a_task_fails_or_downgrades_only_that_call(
+async def test_call_fails_or_runs_without_a_task_if_the_store_cannot_create_the_task(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, tool: str
 ) -> None:
     store = TouchyStore()
@@ -170,7 +170,7 @@ async def test_task_outcome_is_stored_after_a_temporary_store_failure(autojump_c
 
 @pytest.mark.parametrize("failure", [RuntimeError("a defect"), OSError("no disk")])
 @pytest.mark.parametrize("method", ["read", "change"])
-async def test_store_failure_never_crashes_the_server(
+async def test_server_does_not_crash_if_the_task_store_fails(
     autojump_clock: MockClock, failure: Exception, method: str
 ) -> None:
     store = TouchyStore(failure=failure)
@@ -186,7 +186,7 @@ async def test_store_failure_never_crashes_the_server(
         assert await caller.text(task_id) == "done"
 
 
-async def test_elicitation_is_sent_once_the_store_works_again(autojump_clock: MockClock) -> None:
+async def test_elicitation_of_a_task_is_sent_when_the_store_is_available_again(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(server_of(store)) as caller:
         task_id = await caller.start("ask", patience=1000)
@@ -201,7 +201,7 @@ async def test_elicitation_is_sent_once_the_store_works_again(autojump_clock: Mo
 # Bounds
 
 
-async def test_tasks_of_one_connection_are_limited(autojump_clock: MockClock) -> None:
+async def test_number_of_running_tasks_of_one_connection_is_limited(autojump_clock: MockClock) -> None:
     server = server_of(max_running=5, max_running_of_caller=2)
     async with server._running() as running, trio.open_nursery() as nursery:
         callers: list[Caller] = []
@@ -227,7 +227,7 @@ async def _opened(nursery: trio.Nursery, channel: Any) -> Any:
     return await nursery.start(open_it)
 
 
-async def test_tasks_started_concurrently_respect_the_limit(autojump_clock: MockClock) -> None:
+async def test_tasks_started_concurrently_do_not_exceed_the_task_limit(autojump_clock: MockClock) -> None:
     store, refused = TouchyStore(slowness=1.0), list[str]()
     async with calling(server_of(store, max_running=3)) as caller:
 
@@ -251,7 +251,7 @@ async def test_ended_task_frees_its_slot_in_the_task_limit(autojump_clock: MockC
             await trio.sleep(0.01)
 
 
-async def test_stored_tasks_are_limited_until_they_expire(autojump_clock: MockClock) -> None:
+async def test_number_of_stored_tasks_is_limited_until_tasks_expire(autojump_clock: MockClock) -> None:
     async with calling(server_of(max_kept=3, ttl=20.0, retention=1.0)) as caller:
         for _ in range(3):
             await caller.start("sleep", seconds=0)
@@ -262,13 +262,15 @@ async def test_stored_tasks_are_limited_until_they_expire(autojump_clock: MockCl
             await caller.start("sleep", seconds=0)
 
 
-async def test_arguments_too_long_for_a_task_record_are_refused(autojump_clock: MockClock) -> None:
+async def test_call_with_arguments_too_long_for_a_task_record_is_refused(autojump_clock: MockClock) -> None:
     async with calling(server_of(max_record_bytes=1000)) as caller:
         with pytest.raises(PeerError, match="arguments of a task may have at most"):
             await caller.call("sleep", {"filler": "x" * 1000}, seconds=0)
 
 
-async def test_elicitation_answers_too_long_for_a_task_record_are_invalid_params(autojump_clock: MockClock) -> None:
+async def test_elicitation_answers_too_long_for_a_task_record_get_error_invalid_params(
+    autojump_clock: MockClock,
+) -> None:
     async with calling(server_of(max_record_bytes=1000)) as caller:
         task_id = await caller.start("ask", patience=100)
         await trio.sleep(1)
@@ -278,7 +280,7 @@ async def test_elicitation_answers_too_long_for_a_task_record_are_invalid_params
         assert (await caller.get(task_id))["status"] == "input_required"
 
 
-async def test_outcome_too_long_for_a_task_record_fails_the_task(autojump_clock: MockClock) -> None:
+async def test_task_fails_if_its_outcome_is_too_long_for_the_task_record(autojump_clock: MockClock) -> None:
     server = server_of(max_record_bytes=1000)
 
     @server.tool(task="required")
@@ -302,7 +304,7 @@ async def test_record_of_an_ended_task_keeps_only_the_outcome(autojump_clock: Mo
             assert (record.params, record.capabilities, record.answers) == (b"{}", b"{}", {})
 
 
-async def test_task_records_are_deleted_after_ttl_and_retention(autojump_clock: MockClock) -> None:
+async def test_task_records_are_deleted_after_their_ttl_and_retention_time(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(server_of(store, ttl=20.0, retention=5.0)) as caller:
         await caller.start("sleep", seconds=0)
@@ -329,7 +331,7 @@ async def test_task_record_is_readable_for_a_minute_after_its_ttl_by_default(aut
 # Cancels and times
 
 
-async def test_cancelling_a_task_cancels_its_child_tasks(autojump_clock: MockClock) -> None:
+async def test_cancelled_task_cancels_its_child_trio_tasks(autojump_clock: MockClock) -> None:
     seen = Seen()
     async with calling(server_of(seen=seen)) as caller:
         task_id = await caller.start("wait")
@@ -342,7 +344,7 @@ async def test_cancelling_a_task_cancels_its_child_tasks(autojump_clock: MockClo
     assert [cause for cause, _, _ in seen.causes] == [CancelCause.TASK]
 
 
-async def test_cancelled_task_stays_cancelled_although_its_handler_returns(autojump_clock: MockClock) -> None:
+async def test_cancelled_task_stays_cancelled_even_if_its_handler_returns(autojump_clock: MockClock) -> None:
     async with calling(server_of()) as caller:
         task_id = await caller.start("shield")
         await caller.cancel(task_id)
@@ -350,7 +352,7 @@ async def test_cancelled_task_stays_cancelled_although_its_handler_returns(autoj
         assert (await caller.get(task_id))["status"] == "cancelled"
 
 
-async def test_task_that_runs_on_after_its_cancel_is_logged_and_counted(
+async def test_task_that_continues_to_run_after_its_cancel_is_logged_and_counted(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "trio_mcp")
@@ -363,7 +365,9 @@ async def test_task_that_runs_on_after_its_cancel_is_logged_and_counted(
     assert any("still runs 5 s after its cancel" in record.getMessage() for record in caplog.records)
 
 
-async def test_task_is_cancelled_at_its_ttl_and_deleted_after_the_retention(autojump_clock: MockClock) -> None:
+async def test_task_is_cancelled_when_its_ttl_expires_and_deleted_after_the_retention_time(
+    autojump_clock: MockClock,
+) -> None:
     seen = Seen()
     async with calling(server_of(seen=seen, ttl=20.0, retention=5.0)) as caller:
         begun = trio.current_time()
@@ -450,14 +454,16 @@ async def test_first_task_requested_during_shutdown_is_refused(autojump_clock: M
                 await client._connection.outbound.request("tools/call", params, client.revision)
 
 
-async def test_task_host_created_during_shutdown_does_not_delay_the_shutdown(autojump_clock: MockClock) -> None:
+async def test_task_support_first_used_during_shutdown_does_not_delay_the_shutdown(autojump_clock: MockClock) -> None:
     with trio.fail_after(1):
         async with server_of()._running() as running:
             assert len(running.tasks.host()) == 0
 
 
 @pytest.mark.parametrize("after", [0.5, 1.5])
-async def test_disconnect_before_the_task_started_leaves_no_record(autojump_clock: MockClock, after: float) -> None:
+async def test_client_that_disconnects_before_its_task_starts_leaves_no_task_record(
+    autojump_clock: MockClock, after: float
+) -> None:
     store, seen = TouchyStore(slowness=1.0), Seen()
     server = server_of(store, seen, grace=1.0)
     async with server._running() as running, trio.open_nursery() as nursery:
@@ -495,7 +501,7 @@ async def test_status_messages_are_stored_at_most_ten_times_a_second_including_t
         assert (await caller.get(task_id))["statusMessage"] == "step 99"
 
 
-async def test_elicitation_abandoned_by_the_handler_is_withdrawn(autojump_clock: MockClock) -> None:
+async def test_elicitation_that_the_task_handler_abandons_is_withdrawn(autojump_clock: MockClock) -> None:
     async with calling(server_of()) as caller:
         task_id = await caller.start("ask", patience=1)
         await trio.sleep(0.5)
@@ -523,7 +529,7 @@ async def test_elicitation_pending_when_the_task_ends_is_withdrawn(autojump_cloc
         assert "inputRequests" not in task
 
 
-async def test_checkpoint_before_the_task_start_is_stored_with_the_task(autojump_clock: MockClock) -> None:
+async def test_checkpoint_saved_before_the_task_starts_is_stored_with_the_task(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(server_of(store)) as caller:
         task_id = await caller.start("check")
@@ -538,7 +544,9 @@ async def test_checkpoint_before_the_task_start_is_stored_with_the_task(autojump
 
 
 @pytest.mark.parametrize("eighths", range(24))
-async def test_cancelled_task_start_creates_a_complete_task_or_none(autojump_clock: MockClock, eighths: int) -> None:
+async def test_cancelled_start_of_a_task_creates_a_complete_task_or_no_task(
+    autojump_clock: MockClock, eighths: int
+) -> None:
     """The store takes a second for each step, and the wait for the start is left after so many eighths of a second."""
     store = TouchyStore(slowness=1.0)
     server = Server("starts", tasks=settings(store))
@@ -571,7 +579,7 @@ async def test_cancelled_task_start_creates_a_complete_task_or_none(autojump_clo
 ADA = PrincipalId("https://login.example.com", "ada")
 
 
-async def test_task_record_contains_its_principal(autojump_clock: MockClock) -> None:
+async def test_task_record_contains_the_principal_of_the_task(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)
     async with server._running() as running, trio.open_nursery() as nursery:

@@ -112,7 +112,7 @@ class Work:
             self.children -= 1
 
 
-async def test_lease_is_renewed_while_the_task_runs(autojump_clock: MockClock) -> None:
+async def test_lease_of_a_task_is_renewed_while_the_task_runs(autojump_clock: MockClock) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller, calling(work.server(store)):
         task_id = await caller.start("work")
@@ -149,7 +149,7 @@ async def test_process_that_cannot_renew_a_lease_cancels_its_task_before_the_lea
         assert await other.text(task_id) == "run 2"
 
 
-async def test_hanging_store_does_not_prevent_cancelling_tasks_at_the_lease_end(autojump_clock: MockClock) -> None:
+async def test_tasks_are_cancelled_when_their_lease_ends_even_if_the_store_hangs(autojump_clock: MockClock) -> None:
     store, work = TouchyStore(), Work()
     async with calling(work.server(store)) as caller:
         await caller.start("work")
@@ -160,7 +160,7 @@ async def test_hanging_store_does_not_prevent_cancelling_tasks_at_the_lease_end(
         assert work.causes[0][1] < begun + LEASE
 
 
-async def test_short_store_failure_ends_no_task(autojump_clock: MockClock) -> None:
+async def test_tasks_continue_during_a_short_store_failure(autojump_clock: MockClock) -> None:
     store, work = TouchyStore(), Work()
     async with calling(work.server(store)) as caller:
         task_id = await caller.start("work")
@@ -172,7 +172,7 @@ async def test_short_store_failure_ends_no_task(autojump_clock: MockClock) -> No
         assert await caller.text(task_id) == "run 1"
 
 
-async def test_process_suspended_past_its_task_lease_cancels_the_task_at_once_when_resumed(
+async def test_process_stopped_until_its_task_lease_expired_cancels_the_task_as_soon_as_it_resumes(
     autojump_clock: MockClock,
 ) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
@@ -190,7 +190,9 @@ async def test_process_suspended_past_its_task_lease_cancels_the_task_at_once_wh
 
 
 @pytest.mark.parametrize("shields", [False, True])
-async def test_late_outcome_of_a_former_lease_holder_is_discarded(autojump_clock: MockClock, shields: bool) -> None:
+async def test_task_outcome_that_a_former_lease_holder_stores_late_is_discarded(
+    autojump_clock: MockClock, shields: bool
+) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
     async with (
         calling(work.server(LateStore(store), shields=shields)) as caller,
@@ -204,7 +206,7 @@ async def test_late_outcome_of_a_former_lease_holder_is_discarded(autojump_clock
         assert await other.text(task_id) == "run 2"
 
 
-async def test_taken_over_tasks_and_refused_writes_are_counted(autojump_clock: MockClock) -> None:
+async def test_server_statistics_count_taken_over_tasks_and_refused_writes(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
     first, second = Work().server(LateStore(store), shields=True), Work().server(store)
     async with calling(first) as caller, calling(second) as other:
@@ -224,7 +226,7 @@ async def test_task_cancelled_through_another_process_is_cancelled_at_the_next_p
         assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
 
 
-async def test_elicitation_answer_given_through_another_process_arrives_at_the_next_poll(
+async def test_elicitation_answer_given_to_another_process_arrives_at_the_next_poll(
     autojump_clock: MockClock,
 ) -> None:
     store, work = MemoryTaskStore(), Work()
@@ -269,7 +271,9 @@ async def test_process_with_an_unreadable_record_still_takes_over_tasks(autojump
         assert (work.children, others.children) == (1, 0)
 
 
-async def test_cancel_from_another_process_is_applied_at_once_with_a_notification(autojump_clock: MockClock) -> None:
+async def test_cancel_from_another_process_is_applied_immediately_if_the_store_notifies(
+    autojump_clock: MockClock,
+) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller, calling(work.server(store)) as other:
         task_id = await caller.start("work")
@@ -378,7 +382,9 @@ async def test_lease_renewal_does_not_wait_for_other_store_calls(autojump_clock:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_lone_process_suspended_past_its_lease_keeps_its_task(mock_clock: MockClock, asks: bool) -> None:
+async def test_only_process_using_a_store_keeps_its_task_after_it_was_stopped_longer_than_the_lease(
+    mock_clock: MockClock, asks: bool
+) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller:
         task_id = await caller.start("ask" if asks else "work")
@@ -392,7 +398,7 @@ async def test_lone_process_suspended_past_its_lease_keeps_its_task(mock_clock: 
 
 
 @pytest.mark.parametrize("step", [60, 3600, -3600])
-async def test_lone_process_keeps_its_task_when_the_store_clock_is_changed(
+async def test_only_process_using_a_store_keeps_its_task_when_the_store_clock_changes(
     autojump_clock: MockClock, step: int
 ) -> None:
     store, work = MemoryTaskStore(), Work()
@@ -437,7 +443,7 @@ async def test_process_that_claims_its_own_task_continues_the_run(autojump_clock
 
 @pytest.mark.parametrize("already", [0, 99.7])
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_process_with_a_late_claim_response_for_its_own_task_continues_the_run(
+async def test_process_that_gets_a_late_claim_response_for_its_own_task_continues_the_run(
     autojump_clock: MockClock, is_lost: bool, already: float
 ) -> None:
     """The record is read, or the outcome written, before the store has answered the claim, whose answer may be lost."""
@@ -491,7 +497,7 @@ class StoppedInClaim(TouchyStore):
         await trio.sleep(LEASE / 2)
 
 
-async def test_process_suspended_during_a_claim_continues_its_task(
+async def test_process_stopped_during_a_task_claim_continues_its_task(
     autojump_clock: MockClock,
 ) -> None:
     """The lease runs out meanwhile, so that the claim takes the task, and the guard hears nothing of that in time."""
@@ -551,7 +557,7 @@ async def test_process_that_claims_its_task_after_another_ran_it_restarts_the_ta
         assert await caller.text(task_id) == "run 3"
 
 
-async def test_lease_released_without_a_restart_does_not_count_as_an_attempt(autojump_clock: MockClock) -> None:
+async def test_task_lease_released_after_a_store_outage_does_not_count_as_an_attempt(autojump_clock: MockClock) -> None:
     store, work = TouchyStore(), Work()
     async with calling(work.server(store, max_attempts=1)) as caller:
         task_id = await caller.start("work")
@@ -565,7 +571,7 @@ async def test_lease_released_without_a_restart_does_not_count_as_an_attempt(aut
         assert await caller.text(task_id) == "run 1"
 
 
-async def test_task_claims_are_limited_and_follow_renewals(autojump_clock: MockClock) -> None:
+async def test_tasks_are_claimed_in_groups_of_limited_size_after_leases_are_renewed(autojump_clock: MockClock) -> None:
     store = CountingStore()
     work, first = Work(), Work()
     async with trio.open_nursery() as nursery:

@@ -99,7 +99,7 @@ async def test_anonymous_client_lists_only_tasks_of_its_own_connection(
 
 
 @PEERS
-async def test_list_cursor_stays_valid_although_its_task_was_deleted(autojump_clock: MockClock, peer: Peer) -> None:
+async def test_task_list_cursor_stays_valid_even_if_its_task_was_deleted(autojump_clock: MockClock, peer: Peer) -> None:
     async with listing(peer) as (client, store):
         ids = await started(client, 105)
         first, cursor = await page(client)
@@ -120,7 +120,7 @@ async def test_invalid_list_cursor_gets_error_invalid_params(
         assert refused.value.code == -32602
 
 
-async def test_expired_task_is_not_listed(autojump_clock: MockClock) -> None:
+async def test_tasks_list_omits_an_expired_task(autojump_clock: MockClock) -> None:
     """Also before its record is deleted."""
     async with listing(ttl=5.0, retention=2.0) as (client, store):
         store.fails.add("expire")

@@ -64,7 +64,7 @@ async def locked(path: Path) -> AsyncGenerator[None]:
 
 
 @pytest.mark.parametrize(("others", "busy_timeout"), [(0, 10.0), (2, 0.1), (2, 10.0)])
-async def test_non_restartable_task_survives_a_locked_store_file(
+async def test_non_restartable_task_continues_while_the_store_file_is_locked(
     tmp_path: Path, others: int, busy_timeout: float
 ) -> None:
     path, work = tmp_path / "tasks.db", Work()
@@ -96,7 +96,7 @@ async def test_non_restartable_task_survives_a_locked_store_file(
     assert (work.runs, work.causes) == (5, [])
 
 
-async def test_non_restartable_task_survives_a_store_outage(autojump_clock: MockClock) -> None:
+async def test_non_restartable_task_continues_during_a_store_outage(autojump_clock: MockClock) -> None:
     work, store = Work(), TouchyStore()
     async with calling(work.server(store, 30.0)) as caller:
         task_id = await caller.start("work")
@@ -110,7 +110,9 @@ async def test_non_restartable_task_survives_a_store_outage(autojump_clock: Mock
     assert (work.runs, work.causes) == (1, [])
 
 
-async def test_task_failed_by_another_process_is_cancelled_once_the_store_is_back(autojump_clock: MockClock) -> None:
+async def test_task_that_another_process_marked_as_failed_is_cancelled_when_the_store_is_back(
+    autojump_clock: MockClock,
+) -> None:
     """Only this process had lost the store."""
     memory, work, others = MemoryTaskStore(), Work(), Work()
     store = TouchyStore(memory)

@@ -156,7 +156,7 @@ SEEDS = range(12)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_task_taken_over_by_busy_processes_runs_once(processes: int) -> None:
+def test_task_that_several_busy_processes_try_to_take_over_runs_once(processes: int) -> None:
     for seed in SEEDS:
         life = Life(seed)
 
@@ -173,7 +173,7 @@ def test_task_taken_over_by_busy_processes_runs_once(processes: int) -> None:
 
 
 @pytest.mark.parametrize("is_taken_over", [False, True])
-def test_lone_process_with_a_blocked_event_loop_runs_each_task_once(is_taken_over: bool) -> None:
+def test_only_process_using_a_store_runs_each_task_once_even_if_its_event_loop_blocks(is_taken_over: bool) -> None:
     for seed in SEEDS:
         life = Life(seed)
 

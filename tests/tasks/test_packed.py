@@ -12,7 +12,9 @@ from trio_mcp import RequestContext, Server
 from trio_mcp.stores.memory import MemoryTaskStore
 
 
-async def test_handler_reads_the_same_meta_and_trace_after_the_task_start(autojump_clock: MockClock) -> None:
+async def test_handler_reads_the_same_meta_and_trace_context_before_and_after_its_task_starts(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("packing", tasks=settings(MemoryTaskStore()))
     seen: list[Any] = []
     done = trio.Event()
@@ -34,7 +36,7 @@ async def test_handler_reads_the_same_meta_and_trace_after_the_task_start(autoju
     assert (meta["traceparent"], context.traceparent) == (trace["traceparent"],) * 2
 
 
-async def test_internal_error_after_the_task_start_names_the_tool(autojump_clock: MockClock) -> None:
+async def test_internal_error_result_after_the_task_starts_names_the_tool(autojump_clock: MockClock) -> None:
     server = Server("packing", tasks=settings(MemoryTaskStore()))
 
     @server.tool(task="required")

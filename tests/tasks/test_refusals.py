@@ -20,5 +20,5 @@ def test_stored_elicitation_errors_of_other_types_decode_to_protocol_violation(e
     assert isinstance(decode_answer(encode_refusal(error)), ProtocolViolation)
 
 
-def test_stored_answer_with_an_error_key_is_still_an_answer() -> None:
+def test_stored_elicitation_answer_with_an_error_key_is_still_read_as_an_answer() -> None:
     assert decode_answer(b'{"error":{"code":-1}}') == {"error": {"code": -1}}

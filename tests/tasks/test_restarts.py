@@ -83,7 +83,7 @@ async def dying(store: TaskStore, runs: list[Any], **options: Any) -> AsyncGener
         nursery.cancel_scope.cancel()
 
 
-async def test_non_restartable_task_fails_when_its_lease_expires(autojump_clock: MockClock) -> None:
+async def test_non_restartable_task_fails_if_its_lease_expires(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("once", seconds=1000)
@@ -97,7 +97,7 @@ async def test_non_restartable_task_fails_when_its_lease_expires(autojump_clock:
     assert runs == [(task_id, 1)]
 
 
-async def test_restartable_task_runs_again_from_the_start(autojump_clock: MockClock) -> None:
+async def test_restartable_task_runs_again_from_the_start_after_its_process_died(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -107,7 +107,9 @@ async def test_restartable_task_runs_again_from_the_start(autojump_clock: MockCl
     assert runs == [(task_id, 1), (task_id, 2)]
 
 
-async def test_resumable_task_continues_from_its_last_checkpoint(autojump_clock: MockClock) -> None:
+async def test_resumable_task_continues_from_its_last_checkpoint_after_its_process_died(
+    autojump_clock: MockClock,
+) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("resume", steps=10)
@@ -117,7 +119,7 @@ async def test_resumable_task_continues_from_its_last_checkpoint(autojump_clock:
         assert await caller.text(task_id) == "4 of 10 steps"
 
 
-async def test_task_restarted_too_often_fails(autojump_clock: MockClock) -> None:
+async def test_task_fails_if_it_is_restarted_too_often(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("again", seconds=900)
@@ -174,7 +176,7 @@ async def test_task_cancelled_while_no_process_runs_it_stays_cancelled(autojump_
     assert runs == [(task_id, 1)]
 
 
-async def test_task_ttl_counts_from_its_creation_despite_restarts(autojump_clock: MockClock) -> None:
+async def test_task_ttl_counts_from_the_creation_of_the_task_despite_restarts(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs, ttl=100.0) as caller:
         begun = trio.current_time()
@@ -187,7 +189,7 @@ async def test_task_ttl_counts_from_its_creation_despite_restarts(autojump_clock
 
 
 @pytest.mark.parametrize("kind", ["again", "once"])
-async def test_task_of_a_tool_missing_in_one_process_is_left_to_another_process(
+async def test_process_without_the_tool_of_a_task_leaves_the_task_to_another_process(
     autojump_clock: MockClock, kind: str
 ) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
@@ -204,7 +206,7 @@ async def test_task_of_a_tool_missing_in_one_process_is_left_to_another_process(
     assert runs == [(task_id, attempt) for attempt in range(1, 3 if kind == "again" else 2)]
 
 
-async def test_task_whose_tool_no_process_has_fails_at_its_ttl(autojump_clock: MockClock) -> None:
+async def test_task_whose_tool_no_process_has_fails_when_its_ttl_expires(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs, ttl=500.0) as caller:
         begun = trio.current_time()

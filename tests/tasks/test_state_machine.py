@@ -334,7 +334,7 @@ def live(steps: Iterable[tuple[Any, ...]], slowness: float) -> None:
 @example([("start", 0, "again", 40.0), ("sleep_too_long", 0)], 0.0)  # the outcome of the earlier owner comes first
 @example([("fail_or_mend", 0), ("start", 0, "ask", 0.0)], 0.0)
 @given(steps_of_servers, st.sampled_from(SLOWNESS))
-def test_each_task_ends_once_under_random_server_and_store_failures(
+def test_each_task_ends_once_despite_random_server_and_store_failures(
     steps: list[tuple[Any, ...]], slowness: float
 ) -> None:
     live(steps, slowness)

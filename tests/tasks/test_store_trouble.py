@@ -80,7 +80,7 @@ async def test_task_outcome_is_stored_after_a_store_failure_of_any_length(
         assert await caller.text(task_id) == "slept"
 
 
-async def test_task_outcome_is_discarded_if_another_process_took_over(autojump_clock: MockClock) -> None:
+async def test_task_outcome_is_discarded_if_another_process_took_over_the_task(autojump_clock: MockClock) -> None:
     store, others = TouchyStore(), Effects()
     async with calling(Effects().server(store)) as caller, calling(others.server(store.store)) as other:
         task_id = await caller.start("step", count=1, pause=5)
@@ -93,7 +93,7 @@ async def test_task_outcome_is_discarded_if_another_process_took_over(autojump_c
         assert await record_in(store.store, task_id) == record
 
 
-async def test_shutdown_limits_the_retries_to_store_an_outcome(
+async def test_server_stops_retrying_to_store_a_task_outcome_after_a_limit_at_shutdown(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = TouchyStore()
@@ -199,7 +199,9 @@ async def test_task_whose_creation_has_an_uncertain_outcome_is_deleted(autojump_
         assert list(await store.page("", None, 9)) == []
 
 
-async def test_task_change_with_an_uncertain_outcome_is_verified_and_not_repeated(autojump_clock: MockClock) -> None:
+async def test_task_change_with_an_uncertain_outcome_is_checked_in_the_store_and_not_repeated(
+    autojump_clock: MockClock,
+) -> None:
     store, effects = TouchyStore(), Effects()
     async with calling(effects.server(store)) as caller:
         task_id = await caller.start("step", count=3, pause=1)
@@ -232,7 +234,7 @@ async def test_task_change_whose_outcome_stays_uncertain_raises_uncertain(autoju
 # Words
 
 
-async def test_unavailable_store_is_an_error_to_clients_and_logged_once(
+async def test_unavailable_task_store_is_reported_to_clients_as_an_error_and_logged_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = TouchyStore(failure=StoreDown("no disk"))
@@ -264,7 +266,7 @@ async def _start(caller: Caller) -> None:
 @pytest.mark.parametrize(
     "failure", [StoreDown("away"), Uncertain("no answer"), OSError("no disk"), RuntimeError("defect")]
 )
-async def test_store_outage_is_logged_without_a_traceback_per_waiting_task(
+async def test_task_store_outage_is_logged_without_a_traceback_for_each_waiting_task(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     """Of the code that waits there is nothing to learn. A failure of an unknown kind has one traceback for all."""

@@ -89,7 +89,7 @@ PHASES: dict[str, tuple[TaskPhase | None, TaskPhase | None]] = {
 """The phase after each step of a task that works, and of one that asks; `None`: nothing changes."""
 
 
-def test_every_task_transition_function_is_tested():
+def test_tests_cover_every_task_transition_function():
     assert {name.split(" ")[0] for name in STEPS} == {
         name
         for name, value in vars(transitions).items()
@@ -129,7 +129,7 @@ def test_task_transition_increments_the_version_and_keeps_the_epoch(phase: TaskP
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_task_transition_visible_to_clients_updates_the_timestamp(name: str):
+def test_task_transition_that_clients_can_see_updates_the_timestamp(name: str):
     before = ASKING if "answered" in name or "withdrawn" in name else WORKING
     after = STEPS[name](before)
     assert after is not None
@@ -137,7 +137,7 @@ def test_task_transition_visible_to_clients_updates_the_timestamp(name: str):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_only_final_transitions_and_release_give_up_the_lease(name: str):
+def test_task_lease_is_given_up_only_by_final_transitions_and_release(name: str):
     after = STEPS[name](ASKING)
     assert after is not None
     is_last = after.phase.is_final or name in ("made_external", "released")
@@ -160,29 +160,29 @@ def test_new_input_requests_are_appended_to_the_task_record():
     assert list(after.questions) == ["a", "b", "c"]
 
 
-def test_adding_no_input_requests_leaves_the_task_record_unchanged():
+def test_task_record_does_not_change_if_no_input_requests_are_added():
     assert asked(WORKING, LATER, {}) is None
 
 
-def test_adding_an_input_request_again_keeps_existing_requests_and_answers():
+def test_input_request_added_to_a_task_record_again_keeps_existing_requests_and_answers():
     before = attrs.evolve(ASKING, answers={"z": b"!"})
     assert asked(before, LATER, {"a": b"new", "z": b"new"}) is None
     after = asked(before, LATER, {"a": b"new", "z": b"new", "c": b"???"})
     assert changes(before, after) == {"questions": {"a": b"?", "b": b"??", "c": b"???"}}
 
 
-def test_answering_moves_an_input_request_to_the_answers():
+def test_input_request_of_a_task_record_is_replaced_by_its_answer():
     assert changes(ASKING, answered(ASKING, LATER, {"b": b"!"})) == {"questions": {"a": b"?"}, "answers": {"b": b"!"}}
 
 
-def test_answers_to_unknown_or_answered_input_requests_are_ignored():
+def test_task_record_ignores_answers_to_unknown_or_answered_input_requests():
     before = attrs.evolve(ASKING, answers={"z": b"first"})
     assert answered(before, LATER, {"z": b"second", "x": b"!"}) is None
     after = answered(before, LATER, {"z": b"second", "x": b"!", "a": b"!"})
     assert changes(before, after) == {"questions": {"b": b"??"}, "answers": {"z": b"first", "a": b"!"}}
 
 
-def test_withdrawing_removes_input_requests_without_answering_them():
+def test_input_request_withdrawn_from_a_task_record_is_removed_without_an_answer():
     assert changes(ASKING, withdrawn(ASKING, LATER, ["b", "x"])) == {"questions": {"a": b"?"}}
     assert withdrawn(ASKING, LATER, ["x"]) is None
 
@@ -198,7 +198,7 @@ def nobody(_: str) -> bool:
 
 
 @pytest.mark.parametrize("on_restart", ["fail", "again"])
-def test_checkpoint_of_a_task_that_is_not_resumable_changes_nothing_else(on_restart: OnRestart):
+def test_checkpoint_of_a_task_that_is_not_resumable_changes_only_the_checkpoint(on_restart: OnRestart):
     before = attrs.evolve(ASKING, on_restart=on_restart, answers={"z": b"!"})
     assert changes(before, checkpointed(before, b"2", nobody)) == {"checkpoint": b"2"}
 
@@ -220,14 +220,14 @@ def test_checkpoint_of_a_resumable_task_keeps_only_awaited_answers():
     assert (again.questions, again.answers, again.phase) == ({}, {}, TaskPhase.WORKING)
 
 
-def test_withdrawing_input_requests_removes_late_answers():
+def test_answer_to_an_input_request_is_removed_when_the_request_is_withdrawn():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
     assert changes(before, withdrawn(before, LATER, ["z"])) == {"answers": {}}
     after = withdrawn(before, LATER, ["a"], ["z", "b"])
     assert changes(before, after) == {"answers": {}, "questions": {}, "asked": {"a": ()}}
 
 
-def test_adding_input_requests_keeps_the_log_order_and_drops_forgotten_requests():
+def test_input_requests_added_to_a_task_record_keep_the_log_order_and_drop_forgotten_requests():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
     log = QuestionLog({"a": ("x",), "gone": (), "c": ("b",)}, {})
     after = asked(before, LATER, {"c": b"???"}, log, ["b"], ["z"])
@@ -261,15 +261,15 @@ def test_repeated_task_transition_changes_nothing(phase: TaskPhase, name: str):
     assert after is None or STEPS[name](after) is None
 
 
-def test_releasing_a_task_record_changes_only_its_lease():
+def test_task_record_that_is_released_changes_only_its_lease():
     assert changes(ASKING, released(ASKING)) == {}
 
 
-def test_releasing_a_task_without_counting_the_run_decrements_its_attempts():
+def test_task_released_without_counting_the_run_has_one_attempt_less():
     assert changes(ASKING, released(ASKING, counts=False)) == {"attempt": ASKING.attempt - 1}
 
 
-def test_any_number_of_graceful_shutdowns_ends_no_task():
+def test_task_continues_after_any_number_of_graceful_shutdowns():
     record: TaskRecord | None = attrs.evolve(WORKING, on_restart="again")
     for _ in range(100):
         assert record is not None
