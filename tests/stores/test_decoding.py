@@ -39,7 +39,7 @@ packed = msgspec.msgpack.decode
         (decoded, None),
     ],
 )
-def test_every_exception_of_a_decode_function_becomes_unreadable_record(
+def test_every_exception_in_a_decode_function_raises_unreadable_record(
     decode: Callable[[Any], object], data: object
 ) -> None:
     with pytest.raises(UnreadableRecord) as caught:
@@ -48,7 +48,7 @@ def test_every_exception_of_a_decode_function_becomes_unreadable_record(
     assert str(caught.value).isprintable()
 
 
-def test_decode_stored_returns_the_decoded_value_and_passes_on_store_errors() -> None:
+def test_decode_stored_returns_the_decoded_value_and_raises_store_errors_unchanged() -> None:
     assert decode_stored("a number", int, "7") == 7
 
     def fail(_: object) -> None:
@@ -65,7 +65,7 @@ def test_stored_row_with_columns_of_wrong_types_raises_unreadable_record(row: An
         decode_columns("a row", row, tuple[bytes, int])
 
 
-def test_record_with_a_column_of_a_wrong_type_is_refused() -> None:
+def test_task_record_with_a_column_of_a_wrong_type_is_refused() -> None:
     codec = RecordCodec()
     row = codec.encode(record("task"))
     assert codec.decode(row).id == "task"

@@ -11,7 +11,7 @@ from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.testing.stores.task_store_records import HOUR, change, create, read_stored, record
 
 
-async def test_length_of_memory_store_is_the_number_of_records(autojump_clock: MockClock):
+async def test_len_of_a_memory_task_store_is_the_number_of_records(autojump_clock: MockClock):
     store = MemoryTaskStore()
     await create(store, record("one"))
     await create(store, record("two"), ttl_ms=1, retention_ms=0)
@@ -21,7 +21,9 @@ async def test_length_of_memory_store_is_the_number_of_records(autojump_clock: M
     assert len(store) == 1
 
 
-async def test_repeatedly_extended_retention_of_a_task_record_uses_no_further_memory(autojump_clock: MockClock):
+async def test_memory_task_store_uses_no_more_memory_if_the_retention_of_a_record_is_extended_repeatedly(
+    autojump_clock: MockClock,
+):
     store = MemoryTaskStore()
     one = await create(store, record("one"))
     for further in range(1000):
@@ -35,7 +37,7 @@ async def test_repeatedly_extended_retention_of_a_task_record_uses_no_further_me
     assert await store.expire(limit=9) == 1
 
 
-async def test_expired_records_leave_nothing_in_memory_store(autojump_clock: MockClock):
+async def test_memory_task_store_is_empty_after_its_records_expire(autojump_clock: MockClock):
     store = MemoryTaskStore()
     await create(store, record("one", holder="me"), ttl_ms=1)
     await create(store, record("two", scope="bob"), ttl_ms=1)
@@ -48,7 +50,7 @@ async def test_expired_records_leave_nothing_in_memory_store(autojump_clock: Moc
     assert list(store._discarded) == ["four"]
 
 
-async def test_memory_store_time_starts_at_wall_time_and_follows_the_trio_clock(autojump_clock: MockClock):
+async def test_clock_of_a_memory_task_store_starts_at_wall_time_and_follows_the_trio_clock(autojump_clock: MockClock):
     store = MemoryTaskStore()
     one = await create(store, record("one"))
     assert abs(one.created_at - time.time() * 1000) < HOUR
@@ -56,7 +58,7 @@ async def test_memory_store_time_starts_at_wall_time_and_follows_the_trio_clock(
     assert abs((await read_stored(store, "one")).now - one.created_at - 8e7) <= 1
 
 
-def test_memory_store_time_does_not_go_back_between_trio_runs():
+def test_clock_of_a_memory_task_store_does_not_go_back_between_trio_runs():
     store, times = MemoryTaskStore(), list[int]()
 
     async def main(task_id: str) -> None:

@@ -114,7 +114,7 @@ def test_task_record_codec_reads_an_encrypted_row_of_its_first_format_version():
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET,), (SECRET, OTHER)], ids=["plain", "sealed", "two secrets"])
-def test_task_record_survives_encoding_and_decoding(secrets: tuple[bytes, ...]):
+def test_task_record_is_equal_after_encoding_and_decoding(secrets: tuple[bytes, ...]):
     codec = RecordCodec(secrets)
     assert codec.decode(codec.encode(WHOLE)) == WHOLE
 
@@ -137,7 +137,7 @@ def test_task_record_is_marked_as_open_only_in_the_phases_working_and_input_requ
     assert not is_open(phase=TaskPhase.WORKING, is_external=True)
 
 
-def test_encrypted_task_record_row_reveals_neither_scope_nor_content():
+def test_row_of_an_encrypted_task_record_contains_neither_scope_nor_content_in_plain_text():
     row = RecordCodec([SECRET]).encode(attrs.evolve(WHOLE, scope="a rare name"))
     shown = repr(attrs.asdict(row)).encode()
     for secret in (b"a rare name", WHOLE.name.encode(), WHOLE.params, b"done", b"why"):
@@ -145,7 +145,7 @@ def test_encrypted_task_record_row_reveals_neither_scope_nor_content():
         assert secret not in shown
 
 
-def test_first_secret_encrypts_and_every_secret_decrypts():
+def test_task_record_codec_encrypts_with_the_first_secret_and_decrypts_with_every_secret():
     before, after = RecordCodec([OTHER]), RecordCodec([SECRET, OTHER])
     assert after.decode(before.encode(WHOLE)) == WHOLE
     assert before.encode(WHOLE).scope in after.scope_keys("ann")
@@ -175,7 +175,7 @@ def test_task_record_codec_has_a_row_format_for_each_of_its_secrets():
     assert forms == [RecordCodec([secret]).encode(WHOLE).form for secret in (SECRET, OTHER)]
 
 
-def test_encrypted_task_record_body_moved_to_another_task_or_scope_is_refused():
+def test_encrypted_task_record_body_is_refused_if_it_is_moved_to_another_task_or_scope():
     codec = RecordCodec([SECRET])
     row, other = codec.encode(WHOLE), codec.encode(attrs.evolve(WHOLE, id="other", scope="bob"))
     with pytest.raises(UnreadableRecord, match="modified"):
@@ -199,14 +199,14 @@ def test_damaged_task_record_body_is_refused(secrets: tuple[bytes, ...]):
             codec.decode(attrs.evolve(row, body=body))
 
 
-def test_error_about_a_task_record_row_reveals_none_of_its_content():
+def test_error_for_an_unreadable_task_record_row_contains_none_of_its_content():
     row = RecordCodec().encode(attrs.evolve(WHOLE, phase=TaskPhase.WORKING, message="a rare word"))
     with pytest.raises(UnreadableRecord) as caught:
         RecordCodec().decode(attrs.evolve(row, body=row.body.replace(b"working", b"walking")))
     assert "rare" not in str(caught.value)
 
 
-def test_scope_with_a_lone_surrogate_can_be_looked_up_but_not_stored():
+def test_task_scope_with_a_lone_surrogate_can_be_looked_up_but_not_stored():
     assert RecordCodec().scope_keys("\ud800") == [b"\xed\xa0\x80"]
     with pytest.raises(ValueError, match="surrogates"):
         RecordCodec().encode(attrs.evolve(WHOLE, message="\ud800"))
@@ -240,6 +240,6 @@ for read, data in (
 
 
 @pytest.mark.commands
-def test_task_record_classes_are_compiled_for_decoding_when_their_modules_are_imported() -> None:
+def test_modules_of_task_record_classes_compile_their_decoders_when_they_are_imported() -> None:
     read = subprocess.run([sys.executable, "-c", _FIRST_READS], capture_output=True, text=True, timeout=PATIENCE)
     assert read.stdout.split() == ["_Content", "_StoredFile", "StoredAuthorization"], read.stderr

@@ -9,7 +9,7 @@ from trio_mcp.stores.sealing import BadSeal, SealingKey, check_secrets, derived_
 SECRET, OTHER = bytes(range(32)), bytes(range(32, 64))
 
 
-def test_sealing_key_decrypts_what_it_encrypted():
+def test_encryption_key_decrypts_the_content_that_it_encrypted():
     sealed = SealingKey(SECRET, b"p").seal(b"content", b"about")
     assert b"content" not in sealed
     assert SealingKey(SECRET, b"p").open(sealed, b"about") == b"content"
@@ -18,7 +18,7 @@ def test_sealing_key_decrypts_what_it_encrypted():
 @pytest.mark.parametrize(
     ("secret", "purpose", "about"), [(OTHER, b"p", b"about"), (SECRET, b"q", b"about"), (SECRET, b"p", b"else")]
 )
-def test_sealing_key_with_another_secret_purpose_or_subject_raises_bad_seal(
+def test_encryption_key_with_another_secret_purpose_or_subject_raises_bad_seal(
     secret: bytes, purpose: bytes, about: bytes
 ):
     sealed = SealingKey(SECRET, b"p").seal(b"content", b"about")
@@ -26,7 +26,7 @@ def test_sealing_key_with_another_secret_purpose_or_subject_raises_bad_seal(
         SealingKey(secret, purpose).open(sealed, about)
 
 
-def test_modified_or_truncated_sealed_bytes_are_refused():
+def test_modified_or_truncated_encrypted_bytes_are_refused():
     key = SealingKey(SECRET, b"p")
     sealed = key.seal(b"content", b"")
     for place in range(len(sealed)):
@@ -36,7 +36,7 @@ def test_modified_or_truncated_sealed_bytes_are_refused():
             key.open(sealed[:place], b"")
 
 
-def test_sealing_the_same_content_twice_gives_different_bytes():
+def test_content_encrypted_twice_gives_different_bytes():
     key = SealingKey(SECRET, b"p")
     assert key.seal(b"content", b"") != key.seal(b"content", b"")
 
@@ -45,7 +45,7 @@ def test_derived_encryption_keys_differ_by_purpose():
     assert derived_key(SECRET, b"p") != derived_key(SECRET, b"q")
 
 
-def test_secret_below_32_bytes_raises_value_error():
+def test_encryption_secret_below_32_bytes_raises_value_error():
     assert check_secrets([SECRET, bytes(32)]) == (SECRET, bytes(32))
     with pytest.raises(ValueError, match="at least 32 bytes, not 31"):
         check_secrets([SECRET, bytes(31)])

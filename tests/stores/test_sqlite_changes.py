@@ -27,14 +27,14 @@ async def first(hints: AsyncIterator[Hint], number: int) -> list[Hint]:
         return [await anext(hints) for _ in range(number)]
 
 
-async def test_own_changes_of_a_task_store_are_reported_to_its_watchers_at_once(path: Path):
+async def test_task_store_reports_its_own_changes_to_its_watchers_immediately(path: Path):
     async with SQLiteTaskStore(path, poll_interval=1e6) as store, store.watch() as hints:
         for name in ("one", "two"):
             await create(store, record(name))
         assert await first(hints, 2) == ["one", "two"]
 
 
-async def test_own_changes_of_a_task_store_are_reported_to_its_watchers_only_once(path: Path):
+async def test_task_store_reports_its_own_changes_to_its_watchers_only_once(path: Path):
     async with SQLiteTaskStore(path, poll_interval=0) as store, SQLiteTaskStore(path) as other, store.watch() as hints:
         await create(store, record("ours"))
         await create(other, record("theirs"))
@@ -50,7 +50,7 @@ async def test_task_store_changes_by_another_process_are_reported_in_order(path:
         assert await first(hints, 20) == names
 
 
-async def test_task_store_changes_by_another_process_are_polled_at_the_interval(path: Path, autojump_clock: MockClock):
+async def test_task_store_polls_for_changes_by_another_process_at_the_interval(path: Path, autojump_clock: MockClock):
     async with SQLiteTaskStore(path, poll_interval=10) as store, store.watch() as hints:
         begun = trio.current_time()
         async with SQLiteTaskStore(path) as other:
@@ -59,7 +59,7 @@ async def test_task_store_changes_by_another_process_are_polled_at_the_interval(
         assert trio.current_time() - begun == pytest.approx(10)
 
 
-async def test_watcher_that_receives_many_own_changes_also_receives_changes_by_another_store(path: Path):
+async def test_watcher_of_a_task_store_with_many_changes_also_receives_changes_by_another_store(path: Path):
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:
             await create(other, record("theirs"))
@@ -72,7 +72,7 @@ async def test_watcher_that_receives_many_own_changes_also_receives_changes_by_a
                 heard.append(await anext(hints))
 
 
-async def test_store_file_is_not_polled_without_watchers(path: Path, autojump_clock: MockClock):
+async def test_task_store_file_is_not_polled_if_there_are_no_watchers(path: Path, autojump_clock: MockClock):
     looks: list[str] = []
     async with SQLiteTaskStore(path, poll_interval=1) as store:
         await store._database.read(lambda connection: connection.set_trace_callback(looks.append))
@@ -96,7 +96,7 @@ async def test_old_change_records_of_the_sqlite_task_store_are_deleted(path: Pat
     assert 1000 <= kept < 1064
 
 
-async def test_watcher_is_notified_of_lost_changes_if_old_change_records_were_deleted(
+async def test_watcher_of_a_task_store_gets_a_report_of_lost_changes_if_old_change_records_were_deleted(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
@@ -128,7 +128,7 @@ async def test_failed_poll_of_the_sqlite_task_store_is_retried_and_its_watchers_
     assert failed.is_set()
 
 
-async def test_watching_an_unusable_file_raises_os_error(path: Path):
+async def test_watching_an_sqlite_task_store_with_an_unusable_file_raises_os_error(path: Path):
     async with SQLiteTaskStore(path.parent) as store:
         with pytest.raises(OSError, match="unable to open"):
             async with store.watch():

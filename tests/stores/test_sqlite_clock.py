@@ -56,7 +56,7 @@ async def claimed(store: TaskStore, holder: str) -> set[str]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_lease_ends_on_time_after_a_system_clock_change(path: Path, machine: Machine, step: int):
+async def test_task_lease_ends_on_time_after_a_system_clock_change(path: Path, machine: Machine, step: int):
     async with SQLiteTaskStore(path) as dead, SQLiteTaskStore(path) as living:
         await create(dead, record("left", holder="dead"), lease_ms=LEASE)
         await create(living, record("held", holder="living"), lease_ms=LEASE)
@@ -109,7 +109,7 @@ async def test_shared_data_expires_on_time_after_a_system_clock_change(path: Pat
 
 
 @pytest.mark.parametrize("after", [2000, 10 * HOUR, -HOUR])
-async def test_task_leases_are_free_after_a_reboot(path: Path, machine: Machine, after: int):
+async def test_task_leases_have_expired_after_a_reboot(path: Path, machine: Machine, after: int):
     """Its clock may have been lost."""
     async with SQLiteStorage(path).join("weather") as replica:
         await create(replica.tasks, record("held", holder="dead"), lease_ms=HOUR)
@@ -123,7 +123,7 @@ async def test_task_leases_are_free_after_a_reboot(path: Path, machine: Machine,
         assert await claimed(replica.tasks, "us, too") == {"held"}
 
 
-async def test_store_file_of_an_earlier_version_gets_a_clock_table(path: Path, machine: Machine):
+async def test_task_store_file_of_an_earlier_version_gets_a_clock_table(path: Path, machine: Machine):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("held", holder="living"), lease_ms=LEASE)
     connection = sqlite3.connect(path)
@@ -137,7 +137,7 @@ async def test_store_file_of_an_earlier_version_gets_a_clock_table(path: Path, m
         assert await claimed(store, "other") == {"held"}
 
 
-async def test_store_clock_is_wall_time_without_a_boot_id(path: Path, machine: Machine):
+async def test_task_store_clock_uses_wall_time_if_there_is_no_boot_id(path: Path, machine: Machine):
     machine.boot = b""
     async with SQLiteTaskStore(path) as store:
         before = await create(store, record("before"))

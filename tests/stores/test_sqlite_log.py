@@ -46,7 +46,7 @@ async def test_long_write_ahead_log_is_truncated(path: Path):
         assert length(path) == 0
 
 
-async def test_write_ahead_log_used_by_a_reader_is_truncated_later(path: Path):
+async def test_write_ahead_log_in_use_by_a_reader_is_truncated_later(path: Path):
     async with SQLiteTaskStore(path) as store:
         await fill(store, "first", 0.01)
         there = reader(path)
@@ -60,14 +60,14 @@ async def test_write_ahead_log_used_by_a_reader_is_truncated_later(path: Path):
         assert [each.id for each in await store.page("ann", None, 9)] == ["first", "second", "third", "fourth"]
 
 
-async def test_log_truncation_keeps_the_busy_timeout(path: Path):
+async def test_truncation_of_the_write_ahead_log_keeps_the_busy_timeout(path: Path):
     async with SQLiteTaskStore(path, busy_timeout=7) as store:
         await fill(store, "large", 0.3)
         rows = await store._database.write(lambda connection: connection.execute("PRAGMA busy_timeout").fetchall())
     assert rows == [(7000,)]
 
 
-async def test_task_store_change_is_stored_although_the_write_ahead_log_file_is_missing(path: Path):
+async def test_task_store_change_is_stored_even_if_the_write_ahead_log_file_is_missing(path: Path):
     async with SQLiteTaskStore(path) as store:
         store._database._log = sqlite_database.WriteAheadLog(path.with_name("elsewhere"))
         await fill(store, "large", 0.3)

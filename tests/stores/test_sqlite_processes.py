@@ -54,7 +54,7 @@ class Writer:
         self.accepted[task_id] = int(version)
 
 
-async def test_no_committed_change_in_the_sqlite_task_store_is_lost_when_processes_are_killed(path: Path):
+async def test_sqlite_task_store_loses_no_committed_change_when_processes_are_killed(path: Path):
     chance, accepted = random.Random(8), dict[str, int]()
     for turn in range(ROUNDS):
         writers = [Writer(path, f"{turn}{letter}") for letter in "ab"]
@@ -89,7 +89,7 @@ async def test_processes_that_concurrently_create_an_sqlite_task_store_use_the_s
     assert {each.id.partition("-")[0] for each in kept} == set("01234")
 
 
-async def test_no_task_is_claimed_by_two_processes(path: Path):
+async def test_two_processes_never_claim_the_same_task(path: Path):
     async with SQLiteTaskStore(path) as store:
         for number in range(60):
             await create(store, record(str(number)))
@@ -104,7 +104,7 @@ async def test_no_task_is_claimed_by_two_processes(path: Path):
     assert sorted(claimed) == sorted([str(number), "1"] for number in range(60))
 
 
-async def test_watcher_is_notified_of_changes_by_another_process(path: Path):
+async def test_watcher_of_an_sqlite_task_store_is_notified_of_changes_by_another_process(path: Path):
     async with SQLiteTaskStore(path, poll_interval=0.01) as store, store.watch() as hints:
         writer = Writer(path, "other")
         try:

@@ -83,7 +83,7 @@ async def test_task_records_are_readable_after_the_sqlite_task_store_was_reopene
         assert (await read_record(store, "one")).id == "one"
 
 
-async def test_closed_store_reopens_the_file_on_use(path: Path):
+async def test_closed_sqlite_task_store_reopens_its_file_when_it_is_used(path: Path):
     store = SQLiteTaskStore(path)
     await create(store, record("one"))
     await store.aclose()
@@ -98,7 +98,7 @@ async def test_closed_sqlite_task_store_leaves_only_the_database_file(path: Path
     assert set(modes(path)) == {"tasks.db"}
 
 
-async def test_store_file_is_closed_when_its_task_is_cancelled(path: Path):
+async def test_sqlite_task_store_closes_its_file_when_its_trio_task_is_cancelled(path: Path):
     with trio.CancelScope() as scope:
         async with SQLiteTaskStore(path) as store:
             await create(store, record("one"))
@@ -114,19 +114,21 @@ async def test_new_sqlite_task_store_files_have_mode_600(path: Path):
     assert files == {"tasks.db": 0o600, "tasks.db-wal": 0o600, "tasks.db-shm": 0o600}
 
 
-async def test_mode_of_an_existing_store_file_is_kept(path: Path):
+async def test_sqlite_task_store_keeps_the_mode_of_an_existing_file(path: Path):
     os.close(os.open(path, os.O_CREAT, 0o640))
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert modes(path) == {"tasks.db": 0o640}
 
 
-def test_store_creates_no_file_before_its_first_use(path: Path):
+def test_sqlite_task_store_creates_no_file_before_its_first_use(path: Path):
     SQLiteTaskStore(path)
     assert not path.exists()
 
 
-async def test_relative_store_path_is_resolved_when_the_store_is_created(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_relative_path_of_an_sqlite_task_store_is_resolved_when_the_store_is_created(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(path.parent)
     async with SQLiteTaskStore(path.name) as store:
         monkeypatch.chdir("/")
@@ -151,13 +153,13 @@ async def test_sqlite_task_store_that_is_never_closed_leaks_no_resources(path: P
 
 
 @pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
-async def test_synchronous_option_sets_the_sqlite_level(path: Path, synchronous: Any, level: int):
+async def test_synchronous_option_sets_the_synchronous_level_of_sqlite(path: Path, synchronous: Any, level: int):
     async with SQLiteTaskStore(path, synchronous=synchronous) as store:
         rows = await store._database.write(lambda connection: connection.execute("PRAGMA synchronous").fetchall())
     assert rows == [(level,)]
 
 
-def test_unknown_synchronous_level_is_refused(path: Path):
+def test_sqlite_task_store_raises_for_an_unknown_synchronous_level(path: Path):
     with pytest.raises(ValueError, match='"normal" or "full"'):
         SQLiteTaskStore(path, synchronous="off")  # type: ignore[arg-type]
 
@@ -173,7 +175,7 @@ def test_sqlite3_module_is_imported_only_when_the_sqlite_task_store_is_used():
 # Files that are not for us
 
 
-async def test_store_file_of_a_newer_version_is_refused_and_unchanged(path: Path):
+async def test_task_store_file_of_a_newer_version_is_refused_and_not_changed(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     execute(path, "PRAGMA user_version = 3")
@@ -186,7 +188,7 @@ async def test_store_file_of_a_newer_version_is_refused_and_unchanged(path: Path
     assert content(path) == before
 
 
-async def test_store_file_of_a_prerelease_version_is_refused_and_unchanged(path: Path):
+async def test_task_store_file_of_a_prerelease_version_is_refused_and_not_changed(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     execute(path, "PRAGMA user_version = 1")
@@ -198,7 +200,7 @@ async def test_store_file_of_a_prerelease_version_is_refused_and_unchanged(path:
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-async def test_deleted_or_replaced_store_file_raises_store_down(path: Path, how: str):
+async def test_sqlite_task_store_raises_store_down_if_its_file_was_deleted_or_replaced(path: Path, how: str):
     async with SQLiteTaskStore(path) as store, SQLiteTaskStore(path.with_name("other.db")) as other:
         await create(store, record("one"))
         await store.read("ann", "one")
@@ -216,7 +218,9 @@ async def test_deleted_or_replaced_store_file_raises_store_down(path: Path, how:
 @pytest.mark.parametrize(
     "statement", ["CREATE TABLE notes (text)", "PRAGMA user_version = 1", "PRAGMA application_id = 7"]
 )
-async def test_foreign_database_is_refused_and_unchanged(path: Path, statement: str):
+async def test_sqlite_task_store_refuses_the_database_of_another_program_and_does_not_change_it(
+    path: Path, statement: str
+):
     execute(path, statement)
     before = content(path)
     async with SQLiteTaskStore(path) as store:
@@ -225,7 +229,7 @@ async def test_foreign_database_is_refused_and_unchanged(path: Path, statement: 
     assert content(path) == before
 
 
-async def test_store_file_that_is_not_a_database_is_refused_and_unchanged(path: Path):
+async def test_sqlite_task_store_refuses_a_file_that_is_not_a_database_and_does_not_change_it(path: Path):
     write(path, b"notes " * 1000)
     async with SQLiteTaskStore(path) as store:
         with pytest.raises(OSError, match=r"the task store in .*tasks.db failed: file is not a database"):
@@ -233,7 +237,7 @@ async def test_store_file_that_is_not_a_database_is_refused_and_unchanged(path: 
     assert content(path) == b"notes " * 1000
 
 
-async def test_missing_store_folder_raises_store_down(path: Path):
+async def test_sqlite_task_store_raises_store_down_if_its_folder_is_missing(path: Path):
     async with SQLiteTaskStore(path.parent / "missing" / "tasks.db") as store:
         with pytest.raises(StoreDown, match="No such file"):
             await create(store, record("one"))
@@ -242,7 +246,9 @@ async def test_missing_store_folder_raises_store_down(path: Path):
             await create(store, record("one"))
 
 
-async def test_old_sqlite_library_raises_os_error(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_sqlite_task_store_raises_os_error_if_the_sqlite_library_is_too_old(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     monkeypatch.setattr(sqlite3, "sqlite_version", "3.34.1")
     async with SQLiteTaskStore(path) as store:
@@ -250,7 +256,9 @@ async def test_old_sqlite_library_raises_os_error(path: Path, monkeypatch: pytes
             await create(store, record("one"))
 
 
-async def test_file_system_without_write_ahead_log_raises_os_error(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_sqlite_task_store_raises_os_error_on_a_file_system_without_write_ahead_log_support(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     class Connection(sqlite3.Connection):
         def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
             return super().execute(statement.replace("WAL", "DELETE"), *values)
@@ -265,7 +273,7 @@ async def test_file_system_without_write_ahead_log_raises_os_error(path: Path, m
 # Failures
 
 
-async def test_write_to_a_locked_file_fails_after_busy_timeout_and_works_later(path: Path):
+async def test_write_to_a_locked_sqlite_file_fails_after_busy_timeout_and_succeeds_later(path: Path):
     async with SQLiteTaskStore(path, busy_timeout=0.05) as store:
         await create(store, record("one"))
         other = sqlite3.connect(path, isolation_level=None)
@@ -279,7 +287,7 @@ async def test_write_to_a_locked_file_fails_after_busy_timeout_and_works_later(p
         await create(store, record("two"))
 
 
-async def test_write_waits_for_another_process_that_writes(path: Path):
+async def test_sqlite_write_waits_for_another_process_that_writes(path: Path):
     async with SQLiteTaskStore(path, busy_timeout=PATIENCE) as store:
         await create(store, record("one"))
         other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -305,7 +313,7 @@ async def test_opening_a_new_store_file_waits_while_another_process_locks_the_fi
         assert (await read_record(store, "one")).id == "one"
 
 
-async def test_new_file_locked_beyond_busy_timeout_raises_os_error(path: Path):
+async def test_new_sqlite_file_that_is_locked_beyond_busy_timeout_raises_os_error(path: Path):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     async with SQLiteTaskStore(path, busy_timeout=0.05) as store:
@@ -314,7 +322,7 @@ async def test_new_file_locked_beyond_busy_timeout_raises_os_error(path: Path):
     other.close()
 
 
-async def test_full_disk_fails_the_write_and_changes_nothing(path: Path):
+async def test_sqlite_write_fails_and_changes_nothing_if_the_disk_is_full(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
         await store._database.write(lambda connection: connection.execute("PRAGMA max_page_count = 40"))
@@ -324,7 +332,7 @@ async def test_full_disk_fails_the_write_and_changes_nothing(path: Path):
         assert [each.id for each in await store.page("ann", None, 9)] == ["one", "three"]
 
 
-async def test_lease_renewal_is_written_before_queued_writes(path: Path):
+async def test_sqlite_task_store_writes_a_lease_renewal_before_queued_writes(path: Path):
     entered, release, order = threading.Event(), threading.Event(), list[str]()
 
     def hold(_: sqlite3.Connection) -> None:
@@ -388,7 +396,7 @@ async def test_task_is_claimed_only_by_a_store_that_can_decrypt_and_decode_the_r
         assert set(await claim(store, "me")) == {"one"}
 
 
-async def test_encrypted_row_bodies_swapped_between_tasks_are_refused(path: Path):
+async def test_encrypted_task_records_are_refused_if_their_bodies_are_swapped(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
@@ -398,7 +406,7 @@ async def test_encrypted_row_bodies_swapped_between_tasks_are_refused(path: Path
             await store.read("bob", "bobs")
 
 
-async def test_record_moved_to_another_scope_is_refused(path: Path):
+async def test_encrypted_task_record_moved_to_another_scope_is_refused(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
@@ -412,7 +420,7 @@ async def test_record_moved_to_another_scope_is_refused(path: Path):
 # The clock
 
 
-async def test_system_clock_set_forward_takes_no_task_from_a_live_process(path: Path):
+async def test_live_process_keeps_its_tasks_if_the_system_clock_is_set_forward(path: Path):
     ahead = 0
 
     def clock() -> int:
@@ -439,14 +447,14 @@ async def test_system_clock_set_forward_takes_no_task_from_a_live_process(path: 
 # Secrets
 
 
-async def test_encrypted_store_file_reveals_neither_scope_nor_content(path: Path):
+async def test_encrypted_task_store_file_contains_neither_scope_nor_content_in_plain_text(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("one", scope="a rare name", params=b'"a rare word"'))
         for file in path.parent.iterdir():
             assert b"rare" not in content(file)
 
 
-async def test_changed_records_are_re_encrypted_with_the_first_secret(path: Path):
+async def test_task_record_is_re_encrypted_with_the_first_secret_when_it_changes(path: Path):
     async with SQLiteTaskStore(path, secrets=[OTHER]) as store:
         a, b = await create(store, record("a")), await create(store, record("b"))
     async with SQLiteTaskStore(path, secrets=[SECRET, OTHER]) as store:
@@ -462,7 +470,7 @@ async def test_changed_records_are_re_encrypted_with_the_first_secret(path: Path
             await store.read("ann", "b")
 
 
-async def test_store_with_secrets_refuses_unencrypted_records(path: Path):
+async def test_sqlite_task_store_with_secrets_refuses_unencrypted_records(path: Path):
     async with SQLiteTaskStore(path) as forger, SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(forger, record("forged"))
         assert await claim(store, "me") == {}
@@ -470,7 +478,7 @@ async def test_store_with_secrets_refuses_unencrypted_records(path: Path):
             await store.read("ann", "forged")
 
 
-def test_short_secret_is_refused_when_the_store_is_created(path: Path):
+def test_sqlite_task_store_raises_at_creation_if_a_secret_is_too_short(path: Path):
     with pytest.raises(ValueError, match="at least 32 bytes"):
         SQLiteTaskStore(path, secrets=[b"short"])
 
@@ -528,6 +536,6 @@ async def test_task_record_counts_are_correct_after_all_store_operations(path: P
     assert counted == execute(path, "SELECT scope, count(*) FROM tasks GROUP BY scope ORDER BY scope")
 
 
-def test_task_record_is_frozen():
+def test_task_record_attributes_cannot_be_assigned():
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         record("one").version = 2  # type: ignore[misc]

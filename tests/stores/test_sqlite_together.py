@@ -89,7 +89,7 @@ async def notebook(tmp_path: Path) -> Notebook:
     return notebook
 
 
-async def test_queued_writes_are_committed_in_one_transaction(notebook: Notebook):
+async def test_queued_sqlite_writes_are_committed_in_one_transaction(notebook: Notebook):
     async with notebook.holding() as nursery:
         for number in range(90):
             nursery.start_soon(notebook.note, str(number))
@@ -106,7 +106,7 @@ async def test_number_of_writes_in_one_sqlite_transaction_is_limited(notebook: N
 
 
 @pytest.mark.parametrize("text", ["refused", None, "0"])
-async def test_failing_write_does_not_affect_other_writes_in_the_same_sqlite_transaction(
+async def test_write_that_fails_does_not_affect_other_writes_in_the_same_sqlite_transaction(
     notebook: Notebook, text: str | None
 ):
     errors = list[BaseException]()
@@ -169,7 +169,7 @@ async def test_sqlite_write_in_progress_is_completed_despite_a_cancel(notebook: 
     assert notebook.notes() == set(returned)
 
 
-async def test_locked_sqlite_file_fails_all_queued_writes_together(tmp_path: Path):
+async def test_all_queued_writes_fail_together_if_the_sqlite_file_is_locked(tmp_path: Path):
     notebook = Notebook(tmp_path / "notes.db", busy_timeout=0.2)
     await notebook.open()
     lock = sqlite3.connect(notebook.path, isolation_level=None)

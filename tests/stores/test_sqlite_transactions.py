@@ -23,7 +23,7 @@ def numbers(connection: sqlite3.Connection) -> list[int]:
     return [number for (number,) in connection.execute("SELECT number FROM numbers")]
 
 
-def test_sqlite_transaction_is_committed_at_the_end_of_its_block(connection: sqlite3.Connection):
+def test_sqlite_transaction_is_committed_at_the_end_of_its_with_block(connection: sqlite3.Connection):
     with transaction(connection):
         connection.execute("INSERT INTO numbers VALUES (1)")
         assert connection.in_transaction
@@ -31,7 +31,7 @@ def test_sqlite_transaction_is_committed_at_the_end_of_its_block(connection: sql
     assert numbers(connection) == [1]
 
 
-def test_sqlite_transaction_is_rolled_back_if_its_block_fails(connection: sqlite3.Connection):
+def test_sqlite_transaction_is_rolled_back_if_its_with_block_raises(connection: sqlite3.Connection):
     with pytest.raises(KeyError), transaction(connection):
         connection.execute("INSERT INTO numbers VALUES (1)")
         raise KeyError

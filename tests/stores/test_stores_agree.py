@@ -160,7 +160,7 @@ async def outcome(operation: Operation, store: TaskStore) -> Any:
 
 @settings(max_examples=examples(200))
 @given(st.lists(operations(), max_size=30), st.sampled_from([(), (bytes(32),)]))
-def test_memory_and_sqlite_stores_behave_the_same(life: list[Operation | int], secrets: tuple[bytes, ...]):
+def test_memory_and_sqlite_task_stores_behave_the_same(life: list[Operation | int], secrets: tuple[bytes, ...]):
     async def main(folder: str) -> None:
         memory, clock = MemoryTaskStore(), Clock()
         async with SQLiteTaskStore(Path(folder) / "tasks.db", secrets=secrets) as file:
