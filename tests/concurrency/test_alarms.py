@@ -42,7 +42,7 @@ async def test_stopped_timer_does_not_call_its_callback(autojump_clock: MockCloc
     assert await rung(5, 3, 9, stop=(1,)) == [5, 9]
 
 
-async def test_timer_due_earlier_than_all_others_can_be_set_last(autojump_clock: MockClock) -> None:
+async def test_timer_that_is_set_last_can_be_due_before_all_others(autojump_clock: MockClock) -> None:
     assert await rung(50, late=(2, 70, 40)) == [2, 40, 50, 70]
 
 
@@ -50,7 +50,7 @@ async def test_timer_set_after_an_idle_period_calls_its_callback(autojump_clock:
     assert await rung(0.5, late=(60,)) == [0.5, 60]
 
 
-async def test_timer_that_is_already_due_calls_its_callback_at_once(autojump_clock: MockClock) -> None:
+async def test_timer_that_is_already_due_calls_its_callback_immediately(autojump_clock: MockClock) -> None:
     assert await rung(-5, 0) == [0, 0]
 
 
@@ -59,7 +59,7 @@ async def test_timer_with_infinite_time_is_not_stored(autojump_clock: MockClock)
     assert len(Alarms()) == 0
 
 
-async def test_timer_calls_its_callback_once_and_is_then_unset(autojump_clock: MockClock) -> None:
+async def test_timer_calls_its_callback_once_and_is_then_inactive(autojump_clock: MockClock) -> None:
     alarms, seen = Alarms(), list[str]()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(alarms.run)
@@ -102,7 +102,7 @@ async def test_stopped_timers_are_removed_from_memory() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_removal_of_stopped_timers_does_not_affect_active_timers(autojump_clock: MockClock) -> None:
+async def test_active_timers_are_not_affected_when_stopped_timers_are_removed(autojump_clock: MockClock) -> None:
     assert await rung(*[50.0] * 200, 60, 70, stop=tuple(range(200))) == [60, 70]
 
 
@@ -131,7 +131,7 @@ async def test_stopped_or_expired_timer_releases_its_callback(how: str, autojump
         nursery.cancel_scope.cancel()
 
 
-async def test_timer_callbacks_run_in_the_context_of_the_timer_service(autojump_clock: MockClock) -> None:
+async def test_timer_callbacks_run_with_the_context_variables_of_the_timer_service(autojump_clock: MockClock) -> None:
     variable, seen = ContextVar[str]("variable", default="none"), list[str]()
     alarms = Alarms()
     async with trio.open_nursery() as nursery:

@@ -25,7 +25,7 @@ def test_backlog_drops_the_oldest_item_beyond_the_item_limit() -> None:
     assert taken(backlog) == ["b", "c"]
 
 
-def test_backlog_byte_limit_is_exact() -> None:
+def test_backlog_byte_limit_is_exact_to_the_byte() -> None:
     backlog = Backlog[str](10, 100)
     assert [backlog.put(item, 50) for item in "ab"] == [0, 0]
     assert backlog.put("c", 1) == 1

@@ -34,7 +34,7 @@ def test_reading_a_bounded_dict_entry_does_not_make_it_newer() -> None:
     assert list(latest) == ["b", "c"]
 
 
-def test_bounded_dict_of_size_zero_keeps_nothing() -> None:
+def test_bounded_dict_of_size_zero_keeps_no_entries() -> None:
     latest = BoundedDict[str, int](0)
     latest["a"] = 1
 

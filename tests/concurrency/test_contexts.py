@@ -60,7 +60,7 @@ def no_collector() -> Generator[None]:
 
 
 @pytest.mark.parametrize("context", [swallowing, replacing, passing])
-def test_generator_context_keeps_no_reference_to_the_exception(context: type) -> None:
+def test_generator_context_manager_keeps_no_reference_to_the_exception(context: type) -> None:
     def leave() -> ref[Held]:
         held = Held()
         try:
@@ -75,7 +75,7 @@ def test_generator_context_keeps_no_reference_to_the_exception(context: type) ->
 
 
 @pytest.mark.parametrize("context", [swallowing_async, replacing_async])
-async def test_async_generator_context_keeps_no_reference_to_the_exception(context: type) -> None:
+async def test_async_generator_context_manager_keeps_no_reference_to_the_exception(context: type) -> None:
     async def leave() -> ref[Held]:
         held = Held()
         try:
@@ -89,13 +89,13 @@ async def test_async_generator_context_keeps_no_reference_to_the_exception(conte
     assert (await leave())() is None
 
 
-def test_exception_that_passes_a_generator_context_keeps_its_identity_and_a_short_traceback() -> None:
+def test_exception_raised_through_a_generator_context_manager_is_the_same_object_with_a_short_traceback() -> None:
     error = KeyError()
     with pytest.raises(KeyError) as caught, passing():
         raise error
     assert caught.value is error
     assert [entry.name for entry in caught.traceback] == [
-        "test_exception_that_passes_a_generator_context_keeps_its_identity_and_a_short_traceback"
+        "test_exception_raised_through_a_generator_context_manager_is_the_same_object_with_a_short_traceback"
     ]
 
 
@@ -104,24 +104,24 @@ def names_in(error: BaseException) -> list[str]:
 
 
 @pytest.mark.parametrize("context", [swallowing, replacing, passing])
-def test_traceback_of_a_suppressed_exception_is_restored(context: type) -> None:
+def test_traceback_of_an_exception_suppressed_by_a_context_manager_is_restored(context: type) -> None:
     error = KeyError()
     with suppress(LookupError), context():
         raise error
-    assert names_in(error) == ["test_traceback_of_a_suppressed_exception_is_restored"]
+    assert names_in(error) == ["test_traceback_of_an_exception_suppressed_by_a_context_manager_is_restored"]
 
 
 @pytest.mark.parametrize("context", [swallowing_async, replacing_async])
-async def test_traceback_of_an_exception_suppressed_by_an_async_context_is_restored(context: type) -> None:
+async def test_traceback_of_an_exception_suppressed_by_an_async_context_manager_is_restored(context: type) -> None:
     error = KeyError()
     with suppress(LookupError):
         async with context():
             raise error
-    assert names_in(error) == ["test_traceback_of_an_exception_suppressed_by_an_async_context_is_restored"]
+    assert names_in(error) == ["test_traceback_of_an_exception_suppressed_by_an_async_context_manager_is_restored"]
 
 
 @pytest.mark.parametrize("error", [StopIteration(), RuntimeError(), GeneratorExit()])
-def test_exceptions_raised_by_generators_pass_a_generator_context(error: BaseException) -> None:
+def test_exception_raised_by_the_generator_of_a_context_manager_propagates(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, ExitStack() as stack:
         stack.enter_context(passing())
         raise error

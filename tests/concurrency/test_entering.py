@@ -39,14 +39,14 @@ def nothing_left() -> None:
     left_by.clear()
 
 
-async def test_opening_function_yields_a_value_and_runs_its_cleanup_when_the_block_ends() -> None:
+async def test_opening_function_yields_a_value_and_runs_its_cleanup_when_the_with_block_ends() -> None:
     async with open_thing("a", size=2) as thing:
         assert thing == ("a", 2)
         assert left_by == []
     assert left_by == [None]
 
 
-async def test_exception_in_an_async_with_block_reaches_its_opening_function_and_propagates() -> None:
+async def test_opening_function_sees_the_exception_of_its_async_with_block_before_it_propagates() -> None:
     error = ValueError("block")
     with pytest.raises(ValueError, match="block") as caught:
         async with open_thing("a"):
@@ -55,7 +55,7 @@ async def test_exception_in_an_async_with_block_reaches_its_opening_function_and
     assert left_by == [error]
 
 
-async def test_exception_suppressed_by_an_opening_function_does_not_leave_the_async_with_block() -> None:
+async def test_opening_function_can_suppress_the_exception_of_its_async_with_block() -> None:
     async with open_thing("a"):
         raise LookupError
     assert left_by == [None]
@@ -70,7 +70,7 @@ async def test_exception_suppressed_by_an_opening_function_does_not_leave_the_as
          "async with open_nothing(...):"),
     ],
 )  # fmt: skip
-async def test_awaiting_an_opening_function_raises_type_error_with_advice(opening: Any, advice: str) -> None:
+async def test_opening_function_that_is_awaited_raises_type_error_with_advice(opening: Any, advice: str) -> None:
     with pytest.raises(TypeError) as caught:
         await opening
     assert str(caught.value) == advice

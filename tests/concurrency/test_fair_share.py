@@ -11,19 +11,17 @@ from trio_mcp.concurrency.fair_share import Caller, SharedBytes, leaves_enough
     ("held", "free", "more", "enough"),
     [(0, 1, 1, True), (0, 0, 1, False), (3, 4, 1, True), (4, 4, 1, False), (2, 10, 8, True), (2, 10, 9, False)],
 )
-def test_connection_may_hold_at_most_as_many_slots_as_remain_free(
-    held: int, free: int, more: int, enough: bool
-) -> None:
+def test_connection_can_use_at_most_as_many_slots_as_remain_free(held: int, free: int, more: int, enough: bool) -> None:
     assert leaves_enough(held, free, more) is enough
 
 
-def test_leaves_enough_checks_for_a_single_further_slot_by_default() -> None:
+def test_leaves_enough_function_checks_for_one_further_slot_by_default() -> None:
     assert leaves_enough(1, 2)
     assert not leaves_enough(2, 2)
 
 
 @pytest.mark.parametrize(("connections", "each"), [(1, 60), (2, 40), (3, 30)])
-def test_competing_connections_leave_as_many_slots_free_as_each_connection_holds(connections: int, each: int) -> None:
+def test_connections_that_compete_leave_as_many_slots_free_as_each_of_them_uses(connections: int, each: int) -> None:
     held, free = [0] * connections, 120
     for _ in range(free):
         for number, mine in enumerate(held):
@@ -52,7 +50,7 @@ def taken(callers: list[Caller], free: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("parts", "each"), [(1, 70), (2, 42), (3, 30)])
-def test_connections_of_a_caller_together_use_at_most_half_of_the_limit(parts: int, each: int) -> None:
+def test_all_connections_of_a_caller_together_use_at_most_half_of_the_slot_limit(parts: int, each: int) -> None:
     caller, other = Caller("one"), Caller("other")
     mine = [caller.connection() for _ in range(parts)]
     assert taken(mine, 210) == [each] * parts
@@ -63,19 +61,19 @@ def test_connections_of_a_caller_together_use_at_most_half_of_the_limit(parts: i
     assert other.connection().may_take(requests_of, free), "and so is another caller"
 
 
-def test_only_client_of_a_server_may_use_the_whole_limit() -> None:
+def test_only_client_of_a_server_can_use_the_whole_slot_limit() -> None:
     only = Caller(alone=True)
     assert taken([only.part("one")], 60) == [30]
     assert taken([Caller(alone=True)], 60) == [60]
 
 
-def test_unnamed_caller_has_a_single_connection() -> None:
+def test_caller_without_a_name_has_a_single_connection() -> None:
     caller = Caller()
     assert caller.connection() is caller
     assert taken([caller.connection()], 60) == [30]
 
 
-def test_usage_record_of_a_named_part_of_a_caller_is_dropped_when_unreferenced() -> None:
+def test_usage_record_of_a_part_of_a_caller_is_dropped_when_it_is_no_longer_referenced() -> None:
     caller = Caller("one")
     part = caller.part("a")
     part.requests = 1
@@ -87,7 +85,7 @@ def test_usage_record_of_a_named_part_of_a_caller_is_dropped_when_unreferenced()
     assert caller.part("a").requests == 0
 
 
-def test_bytes_held_by_a_connection_count_towards_the_limit_of_its_caller() -> None:
+def test_bytes_in_use_by_a_connection_count_towards_the_limit_of_its_caller() -> None:
     shared, caller = SharedBytes(300), Caller("one")
     first, second = shared.held_for(caller.connection()), shared.held_for(caller.connection())
     first.add(100)

@@ -20,7 +20,7 @@ from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import CreateMessageParams, CreateMessageResult
 
 
-async def test_cleanup_grace_shields_its_block_until_the_grace_expires(autojump_clock: MockClock) -> None:
+async def test_cleanup_grace_shields_its_with_block_until_the_grace_expires(autojump_clock: MockClock) -> None:
     graces = Graces(5)
     with trio.move_on_after(1):
         with graces.grace():
@@ -33,7 +33,7 @@ async def test_cleanup_grace_shields_its_block_until_the_grace_expires(autojump_
     assert trio.current_time() == 9
 
 
-async def test_running_cleanup_grace_can_be_shortened(autojump_clock: MockClock) -> None:
+async def test_cleanup_grace_that_has_started_can_be_shortened(autojump_clock: MockClock) -> None:
     graces = Graces(1000)
 
     async def shorten() -> None:
@@ -49,7 +49,7 @@ async def test_running_cleanup_grace_can_be_shortened(autojump_clock: MockClock)
     assert graces.seconds == 5
 
 
-async def test_finished_cleanup_grace_leaves_no_scope(autojump_clock: MockClock) -> None:
+async def test_cleanup_grace_that_has_ended_leaves_no_cancel_scope(autojump_clock: MockClock) -> None:
     graces = Graces(5)
     with graces.grace():
         assert len(graces._scopes) == 1
@@ -80,7 +80,7 @@ def lost(connection: Connection) -> None:
     ("limits", "end", "seconds"),
     [(LIMITS, signalled, 3.0), (LIMITS, lost, 1.0), (LIMITS, signalled_twice, 0.3), (PATIENT, signalled_twice, 0.3)],
 )
-def test_uncancellable_thread_delays_server_shutdown_only_by_its_grace(
+def test_server_shutdown_waits_for_an_uncancellable_thread_only_for_its_cleanup_grace(
     limits: Limits, end: Callable[[Connection], None], seconds: float
 ) -> None:
     """Hosts kill a server after about four seconds, of which the lifespan needs some."""
@@ -124,7 +124,7 @@ def test_uncancellable_thread_delays_server_shutdown_only_by_its_grace(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_uncancellable_client_handler_delays_close_only_by_its_grace(era: Any) -> None:
+def test_client_that_closes_waits_for_an_uncancellable_handler_only_for_its_cleanup_grace(era: Any) -> None:
     server, release, clock = Server("s"), threading.Event(), MockClock()
 
     @server.tool

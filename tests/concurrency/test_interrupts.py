@@ -20,7 +20,7 @@ def interrupts_are_raised() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-async def test_first_interrupt_in_cancel_on_interrupt_cancels_the_call_in_the_server_with_a_reason() -> None:
+async def test_first_ctrl_c_in_cancel_on_interrupt_cancels_the_call_in_the_server_with_a_reason() -> None:
     server, seen = Server("slow"), list[Cancellation | None]()
 
     @server.tool
@@ -41,7 +41,7 @@ async def test_first_interrupt_in_cancel_on_interrupt_cancels_the_call_in_the_se
     assert (cancelled.cause, cancelled.reason) == (CancelCause.PEER, "the user pressed Ctrl-C")
 
 
-async def test_second_interrupt_or_an_interrupt_after_cancel_on_interrupt_raises_keyboard_interrupt() -> None:
+async def test_second_ctrl_c_or_a_ctrl_c_after_cancel_on_interrupt_raises_keyboard_interrupt() -> None:
     with pytest.raises(KeyboardInterrupt), cancel_on_interrupt() as scope:
         signal.raise_signal(signal.SIGINT)
         with trio.CancelScope(shield=True):

@@ -16,7 +16,7 @@ class Journal(list[str]):
             self.append("service cancelled")
 
 
-async def test_service_nursery_cancels_its_tasks_when_its_block_ends() -> None:
+async def test_service_nursery_cancels_its_tasks_when_its_with_block_ends() -> None:
     journal = Journal()
     async with open_service_nursery("over") as nursery:
         nursery.start_soon(journal.serve)
@@ -40,7 +40,7 @@ async def test_cancelled_service_task_sees_the_cancel_reason() -> None:
     assert reasons == ["the client was closed"]
 
 
-async def test_exception_in_a_service_nursery_block_is_raised_without_an_exception_group() -> None:
+async def test_exception_in_the_with_block_of_a_service_nursery_is_raised_without_an_exception_group() -> None:
     journal = Journal()
     with pytest.raises(LookupError, match="body"):
         async with open_service_nursery("over") as nursery:
@@ -48,7 +48,7 @@ async def test_exception_in_a_service_nursery_block_is_raised_without_an_excepti
             raise LookupError("body")
 
 
-async def test_exception_group_raised_in_a_service_nursery_block_is_unchanged() -> None:
+async def test_exception_group_raised_in_the_with_block_of_a_service_nursery_is_unchanged() -> None:
     group = ExceptionGroup("mine", [ValueError(), KeyError()])
     with pytest.raises(ExceptionGroup) as caught:
         async with open_service_nursery("over"):
@@ -56,7 +56,7 @@ async def test_exception_group_raised_in_a_service_nursery_block_is_unchanged() 
     assert caught.value is group
 
 
-async def test_outer_cancel_reaches_a_service_nursery_block_before_its_service_tasks() -> None:
+async def test_outer_cancel_reaches_the_with_block_of_a_service_nursery_before_its_tasks() -> None:
     journal = Journal()
     with trio.CancelScope() as scope:
         async with open_service_nursery("over") as nursery:
@@ -73,7 +73,7 @@ async def test_outer_cancel_reaches_a_service_nursery_block_before_its_service_t
     assert journal == ["body done", "service cancelled"]
 
 
-async def test_exception_in_a_service_nursery_block_during_an_outer_cancel_is_raised() -> None:
+async def test_exception_in_the_with_block_of_a_service_nursery_is_raised_even_during_an_outer_cancel() -> None:
     journal = Journal()
     with pytest.raises(LookupError, match="body"), trio.CancelScope() as scope:
         async with open_service_nursery("over") as nursery:
@@ -101,7 +101,7 @@ async def test_outer_cancel_of_a_service_nursery_raises_a_single_cancelled_with_
     assert journal == ["service cancelled"]
 
 
-async def test_failing_service_task_does_not_hide_the_exception_of_the_service_nursery_block() -> None:
+async def test_service_task_that_fails_does_not_hide_the_exception_of_the_with_block() -> None:
     async def fail() -> None:
         raise OSError("service")
 
@@ -114,7 +114,7 @@ async def test_failing_service_task_does_not_hide_the_exception_of_the_service_n
                 raise LookupError("body")
 
 
-async def test_failing_service_task_cancels_the_service_nursery_block_and_is_raised() -> None:
+async def test_service_task_that_fails_cancels_the_with_block_and_its_exception_is_raised() -> None:
     async def fail() -> None:
         raise OSError("service")
 
@@ -130,7 +130,7 @@ async def test_failing_service_task_cancels_the_service_nursery_block_and_is_rai
     assert journal == ["body cancelled", "service cancelled"]
 
 
-async def test_service_task_that_returns_does_not_affect_the_service_nursery_block() -> None:
+async def test_service_task_that_returns_does_not_affect_the_with_block() -> None:
     async with open_service_nursery("over") as nursery:
         nursery.start_soon(trio.lowlevel.checkpoint)
         await trio.testing.wait_all_tasks_blocked()
@@ -155,7 +155,7 @@ async def test_service_nursery_start_waits_for_the_service_task_and_then_shields
     assert journal == ["body done", "service cancelled"]
 
 
-async def test_service_task_that_is_starting_is_cancelled_with_its_nursery_start() -> None:
+async def test_service_task_that_is_starting_is_cancelled_if_the_start_call_is_cancelled() -> None:
     async def never_up(*, task_status: trio.TaskStatus[None]) -> None:
         await trio.sleep_forever()
 
@@ -172,7 +172,7 @@ async def test_service_task_that_is_starting_is_cancelled_with_its_nursery_start
     assert scope.cancelled_caught
 
 
-async def test_service_nursery_start_cancelled_at_the_moment_of_its_success_does_not_hang() -> None:
+async def test_service_nursery_start_does_not_hang_if_it_is_cancelled_just_when_it_succeeds() -> None:
     journal = Journal()
     with trio.CancelScope() as scope:
         async with open_service_nursery("over") as nursery:
@@ -188,7 +188,7 @@ async def test_service_nursery_start_cancelled_at_the_moment_of_its_success_does
     assert journal == ["service cancelled"]
 
 
-async def test_service_task_started_while_the_service_nursery_closes_is_cancelled_at_once() -> None:
+async def test_service_task_started_while_the_nursery_closes_is_cancelled_immediately() -> None:
     journal = Journal()
     sequence = Sequencer()
     async with open_service_nursery("over") as nursery:

@@ -143,7 +143,7 @@ async def test_only_client_of_a_server_gets_all_worker_threads() -> None:
     assert len(line.running) == 3
 
 
-async def test_connection_with_hanging_threads_is_refused_and_others_are_not() -> None:
+async def test_connection_with_hanging_threads_gets_no_worker_thread_but_other_connections_do() -> None:
     workers = Workers(running=4, asking=200, abandoned=2)
     async with trio.open_nursery() as nursery:
         one, two = Line(workers.share(Caller()), nursery), Line(workers.share(Caller()), nursery)
@@ -158,7 +158,7 @@ async def test_connection_with_hanging_threads_is_refused_and_others_are_not() -
         assert len(one.running) == 1
 
 
-async def test_thread_that_waited_for_its_client_continues_despite_abandoned_threads() -> None:
+async def test_worker_thread_that_waited_for_its_client_continues_despite_abandoned_threads() -> None:
     workers = Workers(running=1, asking=200, abandoned=1)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
@@ -172,7 +172,7 @@ async def test_thread_that_waited_for_its_client_continues_despite_abandoned_thr
     assert workers.free(SlotState.RUNNING) == 0
 
 
-async def test_worker_thread_request_to_the_client_beyond_the_limit_is_refused() -> None:
+async def test_request_from_a_worker_thread_to_the_client_is_refused_beyond_the_limit() -> None:
     workers = Workers(running=40, asking=1, abandoned=100)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
@@ -183,7 +183,7 @@ async def test_worker_thread_request_to_the_client_beyond_the_limit_is_refused()
             line.running[1].ask()
 
 
-async def test_abandoned_threads_are_logged_once_by_frequency_up_to_a_limit(
+async def test_abandoned_threads_are_logged_in_one_message_with_counts_of_the_most_frequent_places(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     workers = Workers(running=40, asking=200, abandoned=13)
@@ -230,7 +230,7 @@ def callers_of_a_kind(kind: str) -> list[Caller]:
 
 
 @given(st.lists(steps, max_size=40), st.integers(1, 5), st.sampled_from(["one caller", "callers", "parts"]))
-def test_random_use_of_worker_slots_leaves_no_waiter_while_a_slot_is_free(
+def test_no_call_waits_while_a_worker_slot_is_free_under_random_use(
     steps: list[tuple[str, int]], threads: int, kind: str
 ) -> None:
     async def scenario() -> None:

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from trio_mcp.concurrency.wakeups import Sleeper
 
 
-async def test_sleeper_continues_when_woken(nursery: trio.Nursery) -> None:
+async def test_sleeper_task_continues_when_it_is_woken(nursery: trio.Nursery) -> None:
     sleeper, heard = Sleeper(), list[str]()
 
     async def sleep() -> None:
@@ -25,7 +25,7 @@ async def test_sleeper_continues_when_woken(nursery: trio.Nursery) -> None:
     assert heard == ["woken"]
 
 
-async def test_sleeper_does_not_remember_a_wake_without_a_sleeping_task() -> None:
+async def test_sleeper_forgets_a_wake_call_if_no_task_sleeps() -> None:
     sleeper = Sleeper()
     sleeper.wake()
     with trio.move_on_after(0) as scope:
@@ -90,7 +90,7 @@ def wake_under_trio(wake: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("run", [lambda wake: wake(), wake_under_trio], ids=["no run", "another run"])
-async def test_sleeper_wake_from_another_thread_raises_and_a_later_wake_works(
+async def test_sleeper_wake_call_from_another_thread_raises_but_a_later_wake_call_succeeds(
     nursery: trio.Nursery, run: Callable[[Callable[[], None]], None]
 ) -> None:
     sleeper, heard = Sleeper(), list[str]()

@@ -23,7 +23,7 @@ def only_limit() -> TimeLimit:
     return limit
 
 
-async def test_time_limit_raises_too_slow_error_after_its_seconds(autojump_clock: MockClock) -> None:
+async def test_time_limit_raises_too_slow_error_after_the_given_seconds(autojump_clock: MockClock) -> None:
     for limited in (fail_after_work(5), fail_after_silence(5, maximum=9)):
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), limited:
@@ -31,7 +31,7 @@ async def test_time_limit_raises_too_slow_error_after_its_seconds(autojump_clock
         assert trio.current_time() == begun + 5
 
 
-async def test_block_finished_within_its_time_limit_is_unaffected(autojump_clock: MockClock) -> None:
+async def test_with_block_that_ends_within_its_time_limit_is_not_affected(autojump_clock: MockClock) -> None:
     with fail_after_work(5) as scope:
         await trio.sleep(4)
     assert not scope.cancelled_caught
@@ -42,13 +42,13 @@ async def test_block_finished_within_its_time_limit_is_unaffected(autojump_clock
     assert not scope.cancelled_caught
 
 
-async def test_outer_cancel_is_not_reported_as_an_inner_time_limit(autojump_clock: MockClock) -> None:
+async def test_outer_cancel_is_not_reported_as_the_expiry_of_an_inner_time_limit(autojump_clock: MockClock) -> None:
     with trio.move_on_after(1) as outside, fail_after_work(5), fail_after_silence(5, maximum=9):
         await trio.sleep_forever()
     assert outside.cancelled_caught
 
 
-async def test_progress_restarts_silence_limits_and_not_work_limits(autojump_clock: MockClock) -> None:
+async def test_progress_restarts_fail_after_silence_but_not_fail_after_work(autojump_clock: MockClock) -> None:
     with fail_after_silence(5, maximum=100), fail_after_work(50):
         silence, work = call_limits()
         assert (silence.restarts_on_progress, work.restarts_on_progress) == (True, False)
@@ -58,7 +58,7 @@ async def test_progress_restarts_silence_limits_and_not_work_limits(autojump_clo
         assert (silence.deadline, work.deadline) == (9, 50)
 
 
-async def test_progress_and_pauses_do_not_extend_a_limit_beyond_its_maximum(autojump_clock: MockClock) -> None:
+async def test_progress_and_pauses_do_not_extend_a_time_limit_beyond_its_maximum(autojump_clock: MockClock) -> None:
     with fail_after_silence(5, maximum=7):
         limit = only_limit()
         await trio.sleep(4)
@@ -91,7 +91,9 @@ async def test_time_limit_is_paused_until_resumed_as_often_as_paused(autojump_cl
         assert limit.deadline == 215
 
 
-async def test_progress_during_a_pause_counts_from_its_end(autojump_clock: MockClock) -> None:
+async def test_progress_during_a_pause_restarts_the_time_limit_at_the_end_of_the_pause(
+    autojump_clock: MockClock,
+) -> None:
     with fail_after_silence(5, maximum=100):
         limit = only_limit()
         await trio.sleep(3)
@@ -103,7 +105,7 @@ async def test_progress_during_a_pause_counts_from_its_end(autojump_clock: MockC
         assert limit.deadline == 18
 
 
-async def test_pause_after_an_expired_time_limit_does_not_extend_the_limit(autojump_clock: MockClock) -> None:
+async def test_time_limit_that_has_expired_is_not_extended_by_a_pause(autojump_clock: MockClock) -> None:
     with fail_after_work(5) as scope:
         limit = only_limit()
         with trio.CancelScope(shield=True):
@@ -114,7 +116,7 @@ async def test_pause_after_an_expired_time_limit_does_not_extend_the_limit(autoj
         scope.deadline = math.inf
 
 
-async def test_call_limits_returns_the_time_limits_that_enclose_a_call(autojump_clock: MockClock) -> None:
+async def test_call_limits_function_returns_the_time_limits_around_a_call(autojump_clock: MockClock) -> None:
     assert call_limits() == ()
     with fail_after_silence(5, maximum=10):
         outer = only_limit()
@@ -125,7 +127,9 @@ async def test_call_limits_returns_the_time_limits_that_enclose_a_call(autojump_
     assert call_limits() == ()
 
 
-async def test_time_limit_of_a_left_block_does_not_apply_to_surviving_tasks(autojump_clock: MockClock) -> None:
+async def test_time_limit_of_a_with_block_does_not_apply_to_tasks_that_continue_after_it(
+    autojump_clock: MockClock,
+) -> None:
     seen: list[tuple[TimeLimit, ...]] = []
 
     async def live_on() -> None:
@@ -177,14 +181,14 @@ async def test_negative_or_nan_time_limit_raises_value_error(seconds: float) -> 
         pytest.fail("entered")
 
 
-async def test_time_limit_of_zero_expires_at_once(autojump_clock: MockClock) -> None:
+async def test_time_limit_of_zero_expires_immediately(autojump_clock: MockClock) -> None:
     for limited in (fail_after_work(0), fail_after_silence(0, maximum=5), fail_after_silence(5, maximum=0)):
         with pytest.raises(trio.TooSlowError), limited:
             await trio.sleep_forever()
     assert trio.current_time() == 0
 
 
-async def test_pausing_an_inner_handler_limit_pauses_the_outer_one_and_not_vice_versa(
+async def test_pause_of_an_inner_handler_time_limit_also_pauses_the_outer_limit_but_not_vice_versa(
     autojump_clock: MockClock,
 ) -> None:
     begun = trio.current_time()

@@ -36,7 +36,7 @@ async def test_run_together_returns_results_in_the_order_of_the_calls(autojump_c
     assert trio.current_time() == 3
 
 
-async def test_run_together_of_no_calls_returns_an_empty_list() -> None:
+async def test_run_together_without_calls_returns_an_empty_list() -> None:
     assert await run_together([]) == []
 
 
@@ -60,7 +60,7 @@ async def test_run_together_unwraps_an_exception_group_with_a_single_exception()
         await run_together([nested, gives(1, 10)])
 
 
-async def test_run_together_raises_a_group_of_several_with_all_members() -> None:
+async def test_run_together_raises_an_exception_group_of_several_with_all_its_exceptions() -> None:
     group = ExceptionGroup("both", [ValueError(), KeyError()])
     with pytest.raises(ExceptionGroup) as caught:
         await run_together([fails(group)])
@@ -86,7 +86,7 @@ async def test_run_together_logs_failures_after_the_first(
     assert record.exc_info[1] is late
 
 
-async def test_run_together_raises_keyboard_interrupt_over_an_earlier_failure(autojump_clock: object) -> None:
+async def test_run_together_raises_keyboard_interrupt_even_after_an_earlier_failure(autojump_clock: object) -> None:
     async def interrupted() -> Any:
         try:
             await trio.sleep_forever()
@@ -158,7 +158,7 @@ async def test_run_together_reports_a_cancel_before_the_calls_have_cleaned_up(au
     assert trio.current_time() == 61
 
 
-async def test_run_together_reports_nothing_on_success(autojump_clock: object) -> None:
+async def test_run_together_reports_no_failure_if_all_calls_succeed(autojump_clock: object) -> None:
     assert await run_together([gives(1), gives(2)], lambda _: pytest.fail("told")) == [1, 2]
 
 
@@ -196,7 +196,7 @@ async def test_run_together_leaves_no_reference_cycles_after_failure_or_cancel()
         gc.enable()
 
 
-async def test_run_together_of_a_single_call_returns_its_result() -> None:
+async def test_run_together_with_a_single_call_returns_its_result() -> None:
     assert await run_together([gives(1)]) == [1]
 
 

@@ -47,19 +47,19 @@ def test_current_run_raises_runtime_error_outside_of_trio() -> None:
         current_run()
 
 
-async def test_call_from_a_thread_runs_in_the_trio_thread_and_returns_its_result() -> None:
+async def test_function_called_from_a_thread_runs_in_the_trio_thread_and_returns_its_result() -> None:
     run, thread = current_run(), threading.get_ident()
     assert await trio.to_thread.run_sync(run.call, threading.get_ident) == thread
     assert await trio.to_thread.run_sync(run.call, trio.lowlevel.in_trio_run)
 
 
-async def test_exception_of_a_call_into_trio_is_raised_in_the_calling_thread() -> None:
+async def test_function_called_in_trio_raises_its_exception_in_the_calling_thread() -> None:
     run = current_run()
     with pytest.raises(ZeroDivisionError):
         await trio.to_thread.run_sync(run.call, lambda: 1 / 0)
 
 
-def test_call_from_another_trio_run_runs_in_its_own_run() -> None:
+def test_function_called_from_another_trio_run_runs_in_the_run_it_belongs_to() -> None:
     run, stop = run_of_another_thread()
 
     async def main() -> None:
@@ -73,7 +73,7 @@ def test_call_from_another_trio_run_runs_in_its_own_run() -> None:
         stop()
 
 
-def test_call_after_the_end_of_the_run_raises_run_finished_error() -> None:
+def test_function_called_after_the_end_of_the_trio_run_raises_run_finished_error() -> None:
     run, stop = run_of_another_thread()
     stop()
     with pytest.raises(trio.RunFinishedError):
@@ -81,7 +81,7 @@ def test_call_after_the_end_of_the_run_raises_run_finished_error() -> None:
     assert not run.call_soon(list)
 
 
-async def test_call_to_a_blocked_trio_thread_raises_runtime_error_and_never_runs(
+async def test_function_called_in_a_blocked_trio_thread_raises_runtime_error_and_never_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "CALL_TIMEOUT", 0.01)
@@ -101,7 +101,7 @@ async def test_call_to_a_blocked_trio_thread_raises_runtime_error_and_never_runs
     assert ran == []
 
 
-async def test_equal_idempotent_calls_into_trio_run_once() -> None:
+async def test_idempotent_function_called_in_trio_several_times_runs_once() -> None:
     run, ran = current_run(), list[int]()
     thread = threading.Thread(target=lambda: [run.call_soon(ran.append, 1, idempotent=True) for _ in range(5)])
     thread.start()
@@ -111,7 +111,7 @@ async def test_equal_idempotent_calls_into_trio_run_once() -> None:
     assert ran == [1]
 
 
-def test_trio_run_check_raises_only_in_another_thread() -> None:
+def test_check_for_the_trio_run_raises_only_in_another_thread() -> None:
     run, stop = run_of_another_thread()
     try:
         run.call(partial(run.check, "a client"))

@@ -6,7 +6,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp.concurrency.wakeups import ChangeSignal
 
 
-async def test_store_change_signal_triggers_a_poll_at_once(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+async def test_store_change_signal_immediately_triggers_a_poll(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     watch, looks = ChangeSignal(1000), list[float]()
 
     async def read() -> None:

@@ -247,7 +247,7 @@ async def test_queued_worker_thread_calls_start_in_order(desk: Desk) -> None:
 # Waiting for trio in a thread
 
 
-async def test_await_in_worker_returns_the_result(desk: Desk) -> None:
+async def test_function_awaited_in_a_worker_thread_returns_its_result(desk: Desk) -> None:
     async def give(value: int) -> int:
         await trio.lowlevel.checkpoint()
         return value
@@ -255,7 +255,7 @@ async def test_await_in_worker_returns_the_result(desk: Desk) -> None:
     assert await desk.run(lambda: await_in_worker(partial(give, 3)) + await_in_worker(partial(give, 4))) == 7
 
 
-async def test_await_in_worker_raises_the_exception(desk: Desk) -> None:
+async def test_function_awaited_in_a_worker_thread_raises_its_exception(desk: Desk) -> None:
     async def fail() -> None:
         await trio.lowlevel.checkpoint()
         raise LookupError("why")
@@ -269,7 +269,7 @@ async def test_await_in_worker_raises_the_exception(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("asks", [True, False])
-async def test_await_in_worker_frees_its_slot_only_while_it_waits_for_the_peer(desk: Desk, asks: bool) -> None:
+async def test_worker_thread_frees_its_slot_only_while_it_waits_for_the_peer(desk: Desk, asks: bool) -> None:
     counted = list[tuple[int, int, int]]()
 
     async def count() -> None:
@@ -312,7 +312,7 @@ async def test_too_many_worker_threads_waiting_for_the_peer_are_refused(desk: De
 
 
 @pytest.mark.parametrize("asks", [True, False])
-async def test_cancelled_call_cancels_what_its_worker_thread_awaits(desk: Desk, asks: bool) -> None:
+async def test_cancelled_call_cancels_the_function_that_its_worker_thread_awaits(desk: Desk, asks: bool) -> None:
     waiting, ended = trio.Event(), list[str]()
 
     async def wait() -> None:
@@ -335,7 +335,7 @@ async def test_cancelled_call_cancels_what_its_worker_thread_awaits(desk: Desk, 
     assert desk.counts() == (0, 0, 0)
 
 
-async def test_worker_thread_of_a_cancelled_call_cannot_await(desk: Desk) -> None:
+async def test_worker_thread_of_a_cancelled_call_cannot_await_a_function(desk: Desk) -> None:
     gate, ended = desk.gate(), list[str]()
 
     async def never() -> None:
@@ -357,7 +357,7 @@ async def test_worker_thread_of_a_cancelled_call_cannot_await(desk: Desk) -> Non
     assert ended == ["cancelled"]
 
 
-async def test_inner_cancel_of_an_awaited_function_does_not_reach_the_worker_thread(desk: Desk) -> None:
+async def test_function_awaited_in_a_worker_thread_can_cancel_itself_without_cancelling_the_thread(desk: Desk) -> None:
     async def give_up() -> bool:
         with trio.move_on_after(0) as scope:
             await trio.sleep_forever()
@@ -366,7 +366,7 @@ async def test_inner_cancel_of_an_awaited_function_does_not_reach_the_worker_thr
     assert await desk.run(lambda: await_in_worker(give_up)) is True
 
 
-async def test_await_in_worker_works_in_other_trio_threads(desk: Desk) -> None:
+async def test_function_can_be_awaited_in_threads_started_with_trio_to_thread(desk: Desk) -> None:
     async def give() -> str:
         await trio.lowlevel.checkpoint()
         return "given"
@@ -498,7 +498,7 @@ async def test_worker_results_and_exceptions_are_freed_without_garbage_collectio
 
 
 @pytest.mark.usefixtures("no_collector")
-async def test_worker_exception_at_the_moment_of_its_cancel_is_freed_without_gc(
+async def test_worker_exception_raised_at_the_moment_of_a_cancel_is_freed_without_gc(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[ref[Held]] = []
