@@ -25,7 +25,7 @@ trio.run(press, sys.argv[1])
 """
 
 
-async def test_command_line_signs_in_once_steps_up_scopes_and_signs_out(
+async def test_trio_mcp_command_signs_in_once_requests_more_scopes_and_signs_out(
     provider: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = tmp_path / "browser"

@@ -42,7 +42,9 @@ async def demo(environment: dict[str, str], *options: str) -> str:
     return done.stdout.decode()
 
 
-async def test_authorization_demo_signs_in_steps_up_refreshes_and_revokes(cache: dict[str, str]) -> None:
+async def test_authorization_demo_signs_in_requests_more_scopes_refreshes_and_revokes_tokens(
+    cache: dict[str, str],
+) -> None:
     told = await demo(cache)
     for words in (
         "status 401, and the way to a token:",
@@ -61,7 +63,7 @@ async def test_authorization_demo_signs_in_steps_up_refreshes_and_revokes(cache:
     assert not re.search(r"[Bb]earer [\w-]{20,}|eyJ|code=|state=", told), "nothing that opens a door is told"
 
 
-async def test_authorization_demo_uses_the_browser_of_the_user_with_the_option(
+async def test_authorization_demo_with_the_browser_option_opens_the_browser_of_the_user(
     cache: dict[str, str], tmp_path: Path
 ) -> None:
     browser = tmp_path / "browser"

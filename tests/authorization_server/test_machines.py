@@ -89,7 +89,7 @@ def granted(grant: Grant) -> dict[str, Any]:
     return claims_of(grant.record.tokens.access_token)
 
 
-async def test_client_registers_signs_in_steps_up_and_refreshes(provider: Path) -> None:
+async def test_client_registers_signs_in_requests_more_scopes_and_refreshes_tokens(provider: Path) -> None:
     async with parties(provider) as (server, url, redirect_uri, run):
         settings = OAuthSettings(redirect_uri=redirect_uri)
         start = GrantContext(server_url=url, stored=StoredAuthorization())
@@ -127,7 +127,7 @@ async def test_denied_consent_raises_access_denied(provider: Path) -> None:
     assert caught.value.code == "access_denied"
 
 
-async def test_client_id_metadata_document_replaces_dynamic_registration(provider: Path) -> None:
+async def test_client_with_a_metadata_document_needs_no_dynamic_registration(provider: Path) -> None:
     document = "https://client.example/mcp.json"
     async with listening() as (redirect_uri, callbacks):
         metadata = {"client_id": document, "client_name": "documented", "redirect_uris": [redirect_uri]}
@@ -179,7 +179,7 @@ def program(**metadata: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_client_credentials_grant_works_with_a_client_secret(provider: Path, method: Any) -> None:
+async def test_client_credentials_grant_with_a_client_secret_returns_a_token(provider: Path, method: Any) -> None:
     secret = "a secret: 100% & more"
     known = PreregisteredClient(client_id="program", client_secret=secret, auth_method=method)
     clients = [program(client_secret=secret, token_endpoint_auth_method=method)]
@@ -191,7 +191,7 @@ async def test_client_credentials_grant_works_with_a_client_secret(provider: Pat
 
 
 @pytest.mark.parametrize("algorithm", ["ES256", "RS256", "PS256", "Ed25519"])
-async def test_client_credentials_grant_works_with_private_key_jwt(provider: Path, algorithm: str) -> None:
+async def test_client_credentials_grant_with_private_key_jwt_returns_a_token(provider: Path, algorithm: str) -> None:
     kind: Any = {"ES256": ("EC", "P-256"), "Ed25519": ("OKP", "Ed25519")}.get(algorithm, ("RSA", 2048))
     key = JWKRegistry.generate_key(*kind)
     public = {**key.as_dict(private=False), "use": "sig", "kid": "1"}

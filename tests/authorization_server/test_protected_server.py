@@ -34,7 +34,7 @@ async def test_request_without_a_token_gets_status_401_with_resource_metadata(pr
 
 @ERAS
 @pytest.mark.parametrize("opaque", [False, True], ids=["signed", "opaque"])
-async def test_token_is_verified_and_an_insufficient_scope_gets_status_403(
+async def test_request_with_a_valid_token_but_insufficient_scope_gets_status_403(
     provider: Path, era: Any, opaque: bool
 ) -> None:
     async with (
@@ -76,7 +76,7 @@ async def test_token_of_another_authorization_server_gets_status_401(provider: P
     assert refused.status == 401
 
 
-async def test_id_token_as_access_token_gets_status_401(provider: Path) -> None:
+async def test_id_token_sent_as_an_access_token_gets_status_401(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=[READ]) as server,
         RawClient.registered(server.issuer) as client,
@@ -101,7 +101,7 @@ async def test_token_revoked_at_the_issuer_is_rejected_by_introspection(provider
                 await ours.call_tool("who")
 
 
-async def test_websocket_accepts_the_same_bearer_token(provider: Path) -> None:
+async def test_websocket_server_accepts_the_same_bearer_token_as_the_http_server(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=[READ]) as server,
         RawClient.registered(server.issuer) as client,

@@ -101,7 +101,7 @@ async def test_consent_page_error_does_not_quote_the_page_url(provider: Path) ->
             await press(f"{server.issuer}/auth?state=secret")
 
 
-async def test_authorization_server_process_ends_with_the_block(provider: Path) -> None:
+async def test_authorization_server_process_ends_when_the_with_block_ends(provider: Path) -> None:
     async with authorization_server(provider) as server:
         os.kill(server.pid, 0)
     with pytest.raises(ProcessLookupError):
@@ -136,7 +136,7 @@ async def test_authorization_server_process_ends_when_its_parent_is_killed(provi
                     assert await stream.receive_some() == b"", "closed by whoever has served it"
 
 
-async def test_authorization_server_that_cannot_listen_raises_with_the_reason(provider: Path) -> None:
+async def test_authorization_server_that_cannot_listen_raises_an_error_with_the_reason(provider: Path) -> None:
     async with authorization_server(provider) as server:
         port = int(server.issuer.rpartition(":")[2])
         with trio.fail_after(PATIENCE), pytest.raises(DoesNotStart, match="EADDRINUSE"):
@@ -158,7 +158,7 @@ async def test_browser_submits_the_consent_page_without_scripts(provider: Path, 
     assert server.done["authorization"] == 2
 
 
-async def test_dpop_nonce_is_required_and_binds_the_token_to_the_proof_key(provider: Path) -> None:
+async def test_authorization_server_requires_a_dpop_nonce_and_binds_the_token_to_the_proof_key(provider: Path) -> None:
     key = ProofKey.generate()
     async with authorization_server(provider, scopes=["files:read"], clients=[SERVER], dpop_nonces=True) as server:
         url = f"{server.issuer}/token"

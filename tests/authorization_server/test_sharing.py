@@ -39,7 +39,9 @@ trio.run(main, *sys.argv[1:])
 """
 
 
-async def test_processes_sharing_a_token_storage_refresh_tokens_one_at_a_time(provider: Path, tmp_path: Path) -> None:
+async def test_processes_that_share_a_token_storage_refresh_tokens_one_at_a_time(
+    provider: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "tokens"
     with trio.fail_after(PATIENCE):
         async with (

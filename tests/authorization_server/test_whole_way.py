@@ -72,7 +72,7 @@ async def who(client: Client) -> Any:
 
 
 @ERAS
-async def test_client_without_a_token_signs_its_user_in_and_continues(provider: Path, era: Any) -> None:
+async def test_client_without_a_token_signs_its_user_in_and_then_completes_the_call(provider: Path, era: Any) -> None:
     async with parties(provider) as at, open_http(at.url, auth=OAuth(on_visit=press), era=era) as client:
         first, second = await who(client), await who(client)
     assert first == second
@@ -92,7 +92,7 @@ async def test_user_signs_in_with_a_real_browser(provider: Path, tmp_path: Path)
 
 
 @ERAS
-async def test_call_that_requires_more_scopes_steps_up_and_succeeds(provider: Path, era: Any) -> None:
+async def test_call_that_requires_more_scopes_requests_them_and_succeeds(provider: Path, era: Any) -> None:
     async with parties(provider) as at, open_http(at.url, auth=OAuth(on_visit=press), era=era) as client:
         await who(client)
         written = await client.call_tool("write")
@@ -114,7 +114,7 @@ async def test_tokens_are_refreshed_without_another_user_sign_in(provider: Path,
     assert at.server.refused == []
 
 
-async def test_fifty_concurrent_calls_with_a_rejected_token_make_one_refresh(provider: Path) -> None:
+async def test_fifty_concurrent_calls_with_a_rejected_token_cause_one_token_refresh(provider: Path) -> None:
     storage, refused = MemoryTokenStorage(), set[str]()
 
     async def verify(token: str) -> Principal | None:
@@ -155,7 +155,7 @@ async def test_user_signs_in_again_after_all_tokens_were_revoked(provider: Path,
     assert at.server.refused == ["grant: invalid_grant"]
 
 
-async def test_denied_sign_in_fails_one_call_and_the_next_call_can_succeed(provider: Path) -> None:
+async def test_denied_sign_in_fails_one_call_but_the_next_call_can_succeed(provider: Path) -> None:
     storage, buttons = MemoryTokenStorage(), iter(["allow", "deny", "allow"])
 
     async def visit(url: str) -> None:
@@ -208,7 +208,7 @@ async def test_client_metadata_document_allows_any_loopback_port(provider: Path)
 
 
 @ERAS
-async def test_dpop_requests_use_the_nonces_of_authorization_and_resource_servers(provider: Path, era: Any) -> None:
+async def test_dpop_client_sends_the_nonces_of_authorization_and_resource_servers(provider: Path, era: Any) -> None:
     server = {"dpop": "required", "dpop_nonces": True}
     async with (
         parties(provider, server=server, dpop_nonces=True, lifetime=2) as at,
