@@ -7,7 +7,7 @@ from benchmarks.suites import ENOUGH_ROUNDS, SUITES
 NAMES = [suite.name for suite in SUITES]
 
 
-def test_help_lists_each_benchmark_suite_once(
+def test_benchmark_help_lists_each_suite_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")  # lines end at hyphens, too

@@ -31,7 +31,7 @@ def found(instructions: float = 1000, calls: float = 100, size: float = 2000) ->
 
 
 @WHERE_IT_COUNTS
-def test_hot_paths_stay_within_their_instruction_budget() -> None:
+def test_frequently_executed_code_stays_within_its_instruction_budget() -> None:
     run = subprocess.run([sys.executable, "-m", "benchmarks.budget"], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
 
@@ -57,7 +57,7 @@ def test_instruction_counter_ignores_instructions_of_other_modules() -> None:
     assert (count.instructions, count.calls) == (0, 0)
 
 
-def test_kept_bytes_counts_only_memory_allocated_by_the_package() -> None:
+def test_kept_bytes_function_counts_only_memory_allocated_by_the_package() -> None:
     tracemalloc.start()
     try:
         before = kept_bytes()
@@ -70,7 +70,7 @@ def test_kept_bytes_counts_only_memory_allocated_by_the_package() -> None:
     assert len(foreign) == len(kept)
 
 
-def test_measurement_within_five_percent_of_the_instruction_budget_is_accepted() -> None:
+def test_budget_check_accepts_a_measurement_within_five_percent_of_the_instruction_budget() -> None:
     assert faults(found(1049, 104, 2099), RECORDED) == []
 
 
@@ -83,18 +83,20 @@ def test_measurement_within_five_percent_of_the_instruction_budget_is_accepted()
     ],
     ids=["instructions", "calls", "bytes"],
 )
-def test_instructions_and_calls_and_bytes_above_the_budget_are_each_reported(over: dict[str, float], line: str) -> None:
+def test_budget_check_reports_instructions_calls_and_bytes_above_the_budget_separately(
+    over: dict[str, float], line: str
+) -> None:
     assert faults(found(**over), RECORDED) == [line]
 
 
-def test_budget_on_another_python_version_checks_only_the_number_of_calls() -> None:
+def test_budget_check_on_another_python_version_checks_only_the_number_of_calls() -> None:
     elsewhere = {**RECORDED, "python": "3.99"}
     assert faults(found(5000, 100, 9000), elsewhere) == []
     assert faults(found(5000, 200, 9000), elsewhere) == ["echo: 200 calls, budget 100 (+100.0%)"]
 
 
 @WHERE_IT_COUNTS
-def test_profiler_attributes_code_to_the_package_or_library_that_contains_it() -> None:
+def test_instruction_profiler_attributes_code_to_the_package_or_library_that_contains_it() -> None:
     assert place_of(decode.__code__.co_filename) == "trio_mcp.jsonrpc"
     assert place_of(trio.run.__code__.co_filename) == "trio"
     assert place_of(attrs.evolve.__code__.co_filename) == "standard library and others"

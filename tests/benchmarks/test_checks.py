@@ -40,7 +40,7 @@ def test_benchmark_check_rejects_an_error_instead_of_a_result() -> None:
         text({"id": 7, "error": {"code": -1, "message": "no"}}, 7)
 
 
-def test_benchmark_raises_stuck_if_expected_output_does_not_arrive_in_time() -> None:
+def test_benchmark_raises_stuck_error_if_expected_output_does_not_arrive_in_time() -> None:
     read, write = os.pipe()
     with pytest.raises(Stuck, match="a mark: nothing came"), within(0.01, "a mark"):
         select.select([read], [], [])
@@ -48,7 +48,7 @@ def test_benchmark_raises_stuck_if_expected_output_does_not_arrive_in_time() -> 
     os.close(write)
 
 
-def test_benchmark_marks_are_stored_until_they_are_read() -> None:
+def test_benchmark_progress_marks_of_a_server_are_stored_until_they_are_read() -> None:
     read, write = os.pipe()
     marks = Marks(read)
     os.write(write, b"b1\nb2\ne1")
@@ -59,7 +59,7 @@ def test_benchmark_marks_are_stored_until_they_are_read() -> None:
     os.close(write)
 
 
-def test_benchmark_calls_have_about_140_bytes_and_differ() -> None:
+def test_benchmark_call_messages_have_about_140_bytes_and_differ() -> None:
     calls = [tool_call(number, "echo", {"text": echo(number)}) for number in range(1000, 1100)]
     assert len(set(calls)) == 100
     assert {len(call) // 10 for call in calls} == {14}

@@ -60,7 +60,7 @@ def test_benchmark_http_response_with_another_status_raises_mismatch_with_its_bo
         peer.close()
 
 
-def test_connection_closed_within_a_benchmark_http_response_raises_eof_error() -> None:
+def test_benchmark_http_client_raises_eof_error_if_the_connection_closes_within_a_response() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, Connection(listener.getsockname()[1]) as connection:
         peer, _ = listener.accept()
         peer.sendall(b"HTTP/1.1 200 OK\r\n")

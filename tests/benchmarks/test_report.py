@@ -76,7 +76,7 @@ def test_benchmark_comparison_marks_no_change_if_spreads_overlap() -> None:
     assert "better" not in echo
 
 
-def test_benchmark_standing_is_relative_to_the_baseline_with_higher_as_better() -> None:
+def test_benchmark_score_is_relative_to_the_baseline_and_higher_is_better() -> None:
     assert standing(samples(), ECHO, "trio-mcp") == pytest.approx(0.9)
     assert standing(samples(), CANCEL, "trio-mcp") == pytest.approx(0.5)
 
@@ -107,6 +107,6 @@ def test_http_benchmark_results_have_their_own_page_markers() -> None:
     assert "<!-- results over HTTP -->\n\nnew\n<!-- end" in written
 
 
-def test_benchmark_results_for_a_page_without_markers_raise_value_error() -> None:
+def test_benchmark_results_written_to_a_page_without_markers_raise_value_error() -> None:
     with pytest.raises(ValueError, match="needs the lines"):
         with_results("nothing here", "new")

@@ -70,13 +70,13 @@ def test_websocket_benchmark_probes_measure_all_figures_in_order(program: str) -
 
 
 @pytest.mark.parametrize("program", ["floor_stdio", "trio_mcp_stdio"])
-def test_benchmark_of_large_messages_works_over_stdio(program: str) -> None:
+def test_large_message_benchmark_runs_over_stdio(program: str) -> None:
     with open_pipes(command(f"servers/{program}.py"), FEW) as session:
         assert large.large(session)["large_cpu"] > 0
 
 
 @pytest.mark.parametrize("program", ["floor_http.py httptools", "trio_mcp_http.py"])
-def test_benchmark_of_large_messages_works_over_http(program: str) -> None:
+def test_large_message_benchmark_runs_over_http(program: str) -> None:
     with open_modern(command(f"servers/{program}"), FEW) as session:
         assert large.posted_large(session)["large_cpu"] > 0
 

@@ -8,7 +8,7 @@ from benchmarks.structure import worse
 RECORDED = {"files": 3, "code lines": 100}
 
 
-def test_structure_check_accepts_counts_at_or_below_the_recorded_counts() -> None:
+def test_code_structure_check_accepts_counts_at_or_below_the_recorded_counts() -> None:
     assert worse(RECORDED, RECORDED) == []
     assert worse({"files": 2, "code lines": 0}, RECORDED) == []
 
@@ -21,5 +21,5 @@ def test_structure_check_accepts_counts_at_or_below_the_recorded_counts() -> Non
         ({**RECORDED, "folders": 1}, "folders: 1, recorded nothing"),
     ],
 )
-def test_structure_check_reports_larger_or_missing_counts(numbers: dict[str, int], line: str) -> None:
+def test_code_structure_check_reports_larger_or_missing_counts(numbers: dict[str, int], line: str) -> None:
     assert worse(numbers, RECORDED) == [line]
