@@ -50,7 +50,7 @@ def test_cancelled_asyncio_task_cancels_its_call_in_the_server(seen: Seen, era: 
     run(main)
 
 
-def test_asyncio_timeout_around_a_call_cancels_it_in_the_server(seen: Seen) -> None:
+def test_asyncio_timeout_around_a_call_cancels_the_call_in_the_server(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server) as client:
             with pytest.raises(TimeoutError):
@@ -65,7 +65,7 @@ def test_asyncio_timeout_around_a_call_cancels_it_in_the_server(seen: Seen) -> N
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_elicitation_handler_runs_in_the_asyncio_event_loop(seen: Seen, era: Any) -> None:
+def test_elicitation_handler_of_an_asyncio_client_runs_in_the_event_loop(seen: Seen, era: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
 
@@ -82,7 +82,7 @@ def test_elicitation_handler_runs_in_the_asyncio_event_loop(seen: Seen, era: Any
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_elicitation_handler_of_one_call_runs_in_the_event_loop_of_the_caller(seen: Seen, era: Any) -> None:
+def test_elicitation_handler_passed_to_a_call_runs_in_the_event_loop_of_the_caller(seen: Seen, era: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
 
@@ -101,7 +101,7 @@ def test_elicitation_handler_of_one_call_runs_in_the_event_loop_of_the_caller(se
     run(main)
 
 
-def test_on_unreadable_callback_runs_in_the_asyncio_event_loop(tmp_path: Path) -> None:
+def test_on_unreadable_callback_of_an_asyncio_client_runs_in_the_event_loop(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, r'handshake(); write(b"stray\n"); result(until("ping"), {})')
     told = queue.SimpleQueue[tuple[str, int]]()
 
@@ -116,7 +116,7 @@ def test_on_unreadable_callback_runs_in_the_asyncio_event_loop(tmp_path: Path) -
     run(main)
 
 
-def test_async_on_unreadable_callback_raises_value_error_in_aio(seen: Seen) -> None:
+def test_asyncio_client_with_an_async_on_unreadable_callback_raises_value_error(seen: Seen) -> None:
     async def on_unreadable(_: UnreadableMessage) -> None:
         raise AssertionError
 
@@ -146,7 +146,7 @@ def test_asyncio_progress_callback_runs_in_the_calling_task(seen: Seen) -> None:
     run(main)
 
 
-def test_failing_asyncio_progress_callback_cancels_the_call_and_is_raised(seen: Seen) -> None:
+def test_exception_in_an_asyncio_progress_callback_cancels_the_call_and_is_raised(seen: Seen) -> None:
     def fail(_: Progress) -> None:
         raise ZeroDivisionError
 
@@ -171,7 +171,9 @@ USES: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("use", USES)
-def test_aio_outside_asyncio_raises_and_names_what_to_use(seen: Seen, use: Callable[[Any], Any]) -> None:
+def test_aio_function_called_outside_asyncio_raises_and_names_the_function_to_use(
+    seen: Seen, use: Callable[[Any], Any]
+) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server) as client:
 

@@ -17,7 +17,7 @@ from tests.bridging.seen import Seen, run, threads
 from trio_mcp import BadTarget, ConnectionLost, Server, aio
 
 
-def test_unclosed_asyncio_client_ends_with_its_loop(seen: Seen) -> None:
+def test_unclosed_asyncio_client_ends_when_its_event_loop_ends(seen: Seen) -> None:
     kept: list[object] = []
 
     async def main() -> None:
@@ -31,7 +31,7 @@ def test_unclosed_asyncio_client_ends_with_its_loop(seen: Seen) -> None:
     assert seen.running == 0
 
 
-def test_asyncio_client_ends_soon_after_its_loop_is_closed(seen: Seen) -> None:
+def test_asyncio_client_ends_soon_after_its_event_loop_is_closed(seen: Seen) -> None:
     loop = asyncio.new_event_loop()
     opened = aio.open_memory(seen.server)
     loop.run_until_complete(opened.__aenter__())
@@ -82,7 +82,7 @@ def test_entering_an_asyncio_client_twice_raises_runtime_error(seen: Seen) -> No
     run(main)
 
 
-def test_failed_opening_is_raised_in_the_asyncio_task(seen: Seen, tmp_path: Path) -> None:
+def test_error_while_opening_an_asyncio_client_is_raised_in_the_asyncio_task(seen: Seen, tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(ConnectionLost):
             await aio.open_unix(tmp_path / "nobody").__aenter__()

@@ -17,7 +17,7 @@ async def accept(_: object) -> ElicitResult:
     return ElicitResult("accept", {"name": "Ada"})
 
 
-def test_asyncio_group_calls_members_and_cancels_calls(seen: Seen) -> None:
+def test_asyncio_group_calls_its_servers_and_cancels_calls(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_group({"a": MemberDescription(seen.server)}, elicitation=accept) as group:
             group.add("b", MemberDescription(seen.server, options={"elicitation": accept}))

@@ -99,7 +99,7 @@ def test_asyncio_client_calls_and_cancels_over_each_transport(seen: Seen, name: 
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_asyncio_elicitation_handler_is_cancelled_with_its_request(era: Any) -> None:
+def test_asyncio_elicitation_handler_is_cancelled_if_its_request_is_cancelled(era: Any) -> None:
     server, ended = Server("impatient"), list[str]()
 
     @server.tool
@@ -138,7 +138,7 @@ def test_asyncio_client_can_be_closed_from_another_event_loop(seen: Seen) -> Non
         other.run(opened.__aexit__(None, None, None))
 
 
-def test_http_hooks_of_a_group_member_run_in_the_asyncio_event_loop(seen: Seen) -> None:
+def test_http_hooks_of_a_server_in_an_asyncio_group_run_in_the_event_loop(seen: Seen) -> None:
     with served(serve_http, seen.server, port=0) as port:
         threads = set[int]()
 

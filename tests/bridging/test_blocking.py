@@ -83,7 +83,7 @@ def test_ctrl_c_cancels_a_blocking_call_and_the_client_stays_usable(
         assert (cancelled.cause, cancelled.reason) == (CancelCause.PEER, "the user pressed Ctrl-C")
 
 
-def test_blocking_client_works_inside_a_running_event_loop(seen: Seen) -> None:
+def test_blocking_client_can_be_used_inside_a_running_event_loop(seen: Seen) -> None:
     async def cell() -> None:
         with blocking.open_memory(seen.server) as client:
             client.ping()
@@ -91,7 +91,7 @@ def test_blocking_client_works_inside_a_running_event_loop(seen: Seen) -> None:
     asyncio.run(cell())
 
 
-def test_failing_or_async_callback_of_a_blocking_call_raises(seen: Seen) -> None:
+def test_blocking_call_raises_if_its_callback_fails_or_is_async(seen: Seen) -> None:
     def fail(_: Progress) -> None:
         raise ZeroDivisionError
 
@@ -104,7 +104,7 @@ def test_failing_or_async_callback_of_a_blocking_call_raises(seen: Seen) -> None
             client.call_tool("count", {"to": 5}, on_progress=awaits)
 
 
-def test_async_handlers_and_bad_targets_of_a_blocking_client_raise(seen: Seen, tmp_path: Path) -> None:
+def test_blocking_client_raises_for_async_handlers_and_invalid_targets(seen: Seen, tmp_path: Path) -> None:
     async def answer(_: object) -> ElicitResult:
         return ElicitResult("cancel")
 
@@ -130,7 +130,7 @@ async def test_blocking_client_in_a_trio_task_raises_runtime_error(seen: Seen) -
         pass
 
 
-def test_closed_blocking_client_raises_connection_lost_and_an_unreferenced_client_is_closed(seen: Seen) -> None:
+def test_blocking_client_raises_connection_lost_after_it_is_closed_or_garbage_collected(seen: Seen) -> None:
     with blocking.open_memory(seen.server) as client:
         pass
     with pytest.raises(ConnectionLost, match="closed"):
@@ -160,7 +160,7 @@ def test_blocking_client_iterates_over_list_changes(seen: Seen) -> None:
         assert next(changes).kind == "tools"
 
 
-def test_blocking_group_calls_and_removes_members(seen: Seen) -> None:
+def test_blocking_group_calls_and_removes_its_servers(seen: Seen) -> None:
     with blocking.open_group({"a": MemberDescription(seen.server)}) as group:
         group.settled()
         assert group.call_tool("a__echo", {"text": "hi"}).content[0].text == "hi"  # pyright: ignore
@@ -202,7 +202,7 @@ trio.run(serve_stdio, server)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_roots_of_a_blocking_client_can_be_a_list(era: Any) -> None:
+def test_blocking_client_accepts_roots_as_a_list(era: Any) -> None:
     server = Server("lists roots")
 
     @server.tool
@@ -225,7 +225,7 @@ def logger_of_a_script() -> Server:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_handler_of_one_blocking_call_runs_in_its_own_thread(era: Any) -> None:
+def test_handler_passed_to_a_blocking_call_runs_in_a_separate_thread(era: Any) -> None:
     ran = queue.SimpleQueue[threading.Thread]()
 
     def on_log(_: object) -> None:
@@ -257,7 +257,7 @@ def test_blocking_client_closes_while_a_callback_hangs() -> None:
     assert ended.wait(PATIENCE)
 
 
-def test_interpreter_exit_closes_open_blocking_clients(tmp_path: Path) -> None:
+def test_blocking_clients_that_are_open_are_closed_at_interpreter_exit(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(_SERVER)
     ended = subprocess.run(
         [sys.executable, "-c", _SCRIPT, tmp_path / "server.py"], capture_output=True, text=True, timeout=30

@@ -127,7 +127,7 @@ def test_exit_exception_in_an_in_memory_server_ends_no_other_client(end: type[Ba
     assert threads() == []
 
 
-def test_base_exception_in_a_bridged_call_is_raised_in_its_caller() -> None:
+def test_base_exception_in_an_asyncio_or_blocking_call_is_raised_in_its_caller() -> None:
     async def leave(_: object) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)

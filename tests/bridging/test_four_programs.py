@@ -50,7 +50,7 @@ def test_asyncio_clients_can_be_closed_in_any_order(seen: Seen, order: tuple[int
     run(main)
 
 
-def test_async_generator_that_holds_an_asyncio_client_can_be_closed_in_another_task_or_abandoned(seen: Seen) -> None:
+def test_async_generator_with_an_open_asyncio_client_can_be_closed_in_another_task_or_abandoned(seen: Seen) -> None:
     async def connected() -> AsyncGenerator[aio.Client]:
         async with aio.open_memory(seen.server) as client:
             yield client
@@ -66,7 +66,7 @@ def test_async_generator_that_holds_an_asyncio_client_can_be_closed_in_another_t
     run(main)
 
 
-def test_asyncio_client_can_be_opened_and_closed_by_separate_runner_tasks(seen: Seen) -> None:
+def test_asyncio_client_can_be_opened_in_one_task_and_closed_in_another_runner_task(seen: Seen) -> None:
     with asyncio.Runner() as runner:
         opened = aio.open_memory(seen.server)
         client = runner.run(opened.__aenter__())
@@ -74,7 +74,7 @@ def test_asyncio_client_can_be_opened_and_closed_by_separate_runner_tasks(seen: 
         runner.run(opened.__aexit__(None, None, None))
 
 
-def test_exception_raised_next_to_asyncio_clients_propagates_unchanged(seen: Seen) -> None:
+def test_exception_raised_while_asyncio_clients_are_open_propagates_unchanged(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server), aio.open_memory(seen.server):
             raise ZeroDivisionError

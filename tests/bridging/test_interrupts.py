@@ -33,7 +33,7 @@ def begin_interrupted(work: ThreadWork) -> TrioPortal:
     return thread
 
 
-def test_interrupt_between_start_and_registration_of_a_call_cancels_the_call() -> None:
+def test_ctrl_c_between_start_and_registration_of_a_blocking_call_cancels_the_call() -> None:
     reasons: list[str] = []
 
     async def wait() -> None:
@@ -49,14 +49,16 @@ def test_interrupt_between_start_and_registration_of_a_call_cancels_the_call() -
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_client_interrupted_at_the_start_of_its_opening_is_closed(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocking_client_is_closed_if_ctrl_c_arrives_while_it_opens(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin: Any = TrioPortal.start
     monkeypatch.setattr(TrioPortal, "start", lambda work: (begin(work), signal.raise_signal(signal.SIGINT))[0])
     with pytest.raises(KeyboardInterrupt), blocking.open_memory(seen.server):
         pytest.fail("the interrupt was lost")
 
 
-def test_call_that_cannot_start_raises_without_waiting() -> None:
+def test_blocking_call_that_cannot_start_raises_without_waiting() -> None:
     def fail(_: ThreadWork) -> TrioPortal:
         raise RuntimeError("no more threads")
 
@@ -79,7 +81,7 @@ class TakesOne(queue.SimpleQueue[Any]):
         return item
 
 
-def test_interrupt_while_a_blocking_call_ends_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_a_blocking_call_ends_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls.queue, "SimpleQueue", TakesOne)
 
     async def nothing() -> None: ...

@@ -41,7 +41,7 @@ def public(kind: Any) -> set[str]:
 
 @pytest.mark.parametrize("world", [aio, blocking], ids=lambda world: world.__name__)
 @pytest.mark.parametrize("name", CLASSES)
-def test_asyncio_and_blocking_classes_have_the_same_members_as_the_trio_classes(world: Any, name: str) -> None:
+def test_asyncio_and_blocking_classes_have_the_same_attributes_as_the_trio_classes(world: Any, name: str) -> None:
     original, view = names(*FACE)[name], getattr(world, name)
     assert public(original) - FOR_CODE_THAT_OPENS_AND_FORWARDS.get(name, set()) <= public(view)
     for member in public(view) & public(original):
