@@ -88,16 +88,16 @@ class Scripted(Suite):
         return self.results.pop(0)
 
 
-async def test_scenario_that_passes_only_when_rerun_alone_passes_with_a_warning() -> None:
+async def test_conformance_scenario_that_passes_only_when_rerun_alone_passes_with_a_warning() -> None:
     with pytest.warns(PassedOnlyAlone, match="sse-retry passed only alone; before: too late"):
         assert await drive_clients(Scripted(results=["too late", ""]), ["sse-retry"]) == {"sse-retry": []}
 
 
-async def test_scenario_that_fails_twice_reports_both_results() -> None:
+async def test_conformance_scenario_that_fails_twice_is_reported_with_both_results() -> None:
     faults = await drive_clients(Scripted(results=["too late", "too early"]), ["sse-retry"])
     assert faults == {"sse-retry": ["too late", "and once more, alone:\ntoo early"]}
 
 
-async def test_scenario_expected_to_fail_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_conformance_scenario_that_is_expected_to_fail_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.conformance.test_client.expected_failures", lambda _: {"tasks"})
     assert await drive_clients(Scripted(results=["refused"]), ["tasks"]) == {"tasks": ["refused"]}

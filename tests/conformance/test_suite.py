@@ -33,29 +33,29 @@ def test_known_limitations_page_lists_exactly_the_skipped_scenarios() -> None:
 
 
 @pytest.mark.usefixtures("expected")
-def test_expected_scenario_failure_is_accepted() -> None:
+def test_expected_failure_of_a_conformance_scenario_is_accepted() -> None:
     judge("server", {"tools": [], "tasks": ["FAILURE"]})
 
 
 @pytest.mark.usefixtures("expected")
-def test_unexpected_scenario_failure_is_reported_with_its_message() -> None:
+def test_unexpected_failure_of_a_conformance_scenario_is_reported_with_its_message() -> None:
     with pytest.raises(AssertionError, match="tools\nWARNING of something"):
         judge("server", {"tools": ["WARNING of something"], "tasks": ["FAILURE"]})
 
 
 @pytest.mark.usefixtures("expected")
-def test_scenario_expected_to_fail_that_passes_is_reported() -> None:
+def test_conformance_scenario_that_passes_although_expected_to_fail_is_reported() -> None:
     with pytest.raises(AssertionError, match="auth"):
         judge("client", {"auth": [], "tasks": ["FAILURE"]})
 
 
 @pytest.mark.usefixtures("expected")
-def test_known_skipped_scenario_is_reported_as_a_warning() -> None:
+def test_known_skipped_conformance_scenario_is_reported_as_a_warning() -> None:
     with pytest.warns(Skipped, match=r"client: 1 of 2 skipped: \['skills'\]"):
         judge("client", {"skills": ["SKIPPED all of it"], "tools": []})
 
 
 @pytest.mark.usefixtures("expected")
-def test_unlisted_skipped_scenario_is_reported_as_a_failure() -> None:
+def test_unlisted_skipped_conformance_scenario_is_reported_as_a_failure() -> None:
     with pytest.raises(AssertionError, match=r"not listed \['tools'\], not skipped \['skills'\]"):
         judge("client", {"skills": [], "tools": ["SKIPPED a part"]})
