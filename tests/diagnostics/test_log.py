@@ -57,13 +57,13 @@ def handler() -> Iterator[Handler]:
     logger.removeHandler(handler)
 
 
-async def test_log_records_are_written_directly_if_nothing_is_served(handler: Handler) -> None:
+async def test_log_records_are_written_directly_if_no_server_runs(handler: Handler) -> None:
     logger.warning("here")
     assert handler.threads == {threading.current_thread()}
     assert handler.messages == ["here"]
 
 
-async def test_slow_log_handler_does_not_block_while_serving(handler: Handler) -> None:
+async def test_slow_log_handler_does_not_block_the_server(handler: Handler) -> None:
     async with log_in_thread():
         handler.open.clear()
         for number in range(3):
@@ -76,7 +76,7 @@ async def test_slow_log_handler_does_not_block_while_serving(handler: Handler) -
     assert threading.current_thread() in handler.threads
 
 
-async def test_end_of_serving_waits_at_most_half_a_second_for_a_log_handler(handler: Handler) -> None:
+async def test_server_that_ends_waits_at_most_half_a_second_for_a_log_handler(handler: Handler) -> None:
     handler.open.clear()
     with trio.fail_after(PATIENCE):
         async with log_in_thread():
@@ -114,7 +114,7 @@ async def test_log_queue_is_also_limited_in_characters(handler: Handler) -> None
     assert "records were dropped" in handler.messages[-1]
 
 
-async def test_log_handler_gets_the_exception_object_unless_records_are_queued(handler: Handler) -> None:
+async def test_log_handler_gets_the_exception_object_if_records_are_not_queued(handler: Handler) -> None:
     async with log_in_thread():
         handler.open.clear()
         for number in range(3):
@@ -129,7 +129,9 @@ async def test_log_handler_gets_the_exception_object_unless_records_are_queued(h
     assert "ValueError: 2" in (third.exc_text or "")
 
 
-async def test_failing_log_handler_loses_only_its_record(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_handler_that_raises_loses_only_the_record_it_handles(
+    handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[object] = []
     monkeypatch.setattr(threading, "excepthook", lambda what: told.append(what.exc_type))
 
@@ -146,7 +148,7 @@ async def test_failing_log_handler_loses_only_its_record(handler: Handler, monke
     assert handler.messages == ["good"]
 
 
-async def test_levels_filters_and_propagation_of_the_application_still_apply(
+async def test_logging_levels_filters_and_propagation_of_the_application_apply_while_a_server_runs(
     handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def keep(record: logging.LogRecord) -> bool:
@@ -179,7 +181,7 @@ async def test_levels_filters_and_propagation_of_the_application_still_apply(
     assert (logger.level, logger.handlers, logger.propagate) == before
 
 
-async def test_loggers_of_the_application_are_not_redirected(handler: Handler) -> None:
+async def test_loggers_of_the_application_are_not_redirected_to_the_log_thread(handler: Handler) -> None:
     own = logging.getLogger("application")
     own.addHandler(handler)
     try:
@@ -191,7 +193,9 @@ async def test_loggers_of_the_application_are_not_redirected(handler: Handler) -
     assert handler.threads == {threading.current_thread()}
 
 
-async def test_trio_accept_errors_are_written_in_the_log_thread_only_while_serving(handler: Handler) -> None:
+async def test_errors_of_trio_accept_loops_are_logged_in_the_log_thread_only_while_a_server_runs(
+    handler: Handler,
+) -> None:
     accepting = logging.getLogger("trio.serve_listeners")
     accepting.addHandler(handler)
     try:
@@ -205,7 +209,7 @@ async def test_trio_accept_errors_are_written_in_the_log_thread_only_while_servi
     assert threading.current_thread() in handler.threads
 
 
-async def test_loggers_of_other_libraries_are_not_limited_after_serving(handler: Handler) -> None:
+async def test_loggers_of_other_libraries_are_not_limited_after_the_server_ends(handler: Handler) -> None:
     accepting = logging.getLogger("trio.serve_listeners")
     accepting.addHandler(handler)
     try:
@@ -233,7 +237,7 @@ async def test_log_in_thread_can_be_nested(handler: Handler) -> None:
     assert threading.current_thread() not in handler.threads
 
 
-async def test_log_thread_ends_with_serving(handler: Handler) -> None:
+async def test_log_thread_ends_when_the_server_ends(handler: Handler) -> None:
     async with log_in_thread():
         logger.warning("x")
     (thread,) = handler.threads
@@ -256,7 +260,7 @@ async def test_forked_child_writes_its_own_log_records(handler: Handler) -> None
         assert await trio.to_thread.run_sync(os.waitpid, child, 0) == (child, 0)
 
 
-async def test_log_records_caused_by_one_peer_are_limited(handler: Handler) -> None:
+async def test_number_of_log_records_caused_by_one_peer_is_limited(handler: Handler) -> None:
     def log() -> None:
         for _ in range(BURST + 5):
             logger.warning("again")
@@ -277,7 +281,7 @@ async def test_log_records_caused_by_one_peer_are_limited(handler: Handler) -> N
         assert handler.messages == ["again"] * BURST + [f"again … and {BURST + 10} more like it"]
 
 
-async def test_each_connection_has_its_own_log_limit(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_connection_has_a_separate_limit_of_log_records(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool
@@ -309,7 +313,7 @@ async def test_log_limits_of_separate_trio_runs_are_independent(handler: Handler
     assert handler.messages == ["again"] * (3 * BURST)
 
 
-async def test_threaded_sink_writes_in_the_log_thread_and_raises_its_error_later(tmp_path: Path) -> None:
+async def test_threaded_log_sink_writes_in_the_log_thread_and_raises_its_error_later(tmp_path: Path) -> None:
     with (tmp_path / "copy").open("w") as stream:
         sink = ThreadedSink(partial(print, end="", file=stream, flush=True))
         async with log_in_thread():
@@ -333,7 +337,7 @@ def test_all_modules_use_the_same_logger() -> None:
                     assert ast.unparse(name) == "'trio_mcp'", path
 
 
-async def test_end_of_serving_needs_no_thread_of_the_default_limiter(handler: Handler) -> None:
+async def test_server_can_end_even_if_the_default_thread_limiter_of_trio_is_full(handler: Handler) -> None:
     limiter, ended = trio.to_thread.current_default_thread_limiter(), trio.Event()
     abandoned = [object() for _ in range(int(limiter.available_tokens))]  # their threads still run
     for one in abandoned:
@@ -355,7 +359,9 @@ async def test_end_of_serving_needs_no_thread_of_the_default_limiter(handler: Ha
     assert in_time
 
 
-async def test_log_records_wait_if_no_thread_can_be_started(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_records_are_queued_if_the_log_thread_cannot_be_started(
+    handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -56,7 +56,7 @@ def raised(kind: type[Exception], place: int) -> Exception:
         return error
 
 
-def test_first_log_records_of_a_kind_are_written_and_further_records_are_only_counted() -> None:
+def test_first_log_records_from_one_source_line_are_written_and_further_records_are_only_counted() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for number in range(BURST + 4312):
         log.log(peer, f"line {number} cannot be read")
@@ -103,7 +103,7 @@ def test_log_limit_of_one_kind_of_record_does_not_affect_another_kind() -> None:
     assert log.written[-1] == "once"
 
 
-def test_log_records_are_of_one_kind_only_if_source_line_and_exception_match() -> None:
+def test_log_records_share_a_limit_only_if_source_line_and_exception_match() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "often", error=raised(ValueError, 0))
@@ -231,7 +231,7 @@ def test_log_limit_of_a_caller_persists_across_reconnects_within_the_window() ->
     assert log.written[-1] == "in the next window"
 
 
-def test_log_limits_of_departed_callers_are_removed_after_their_windows() -> None:
+def test_log_limits_of_disconnected_callers_are_removed_after_the_time_window() -> None:
     log = Log()
     for number in range(100):
         log.log(log.shares.of(number), "x", line=number)

@@ -44,7 +44,7 @@ def test_long_traceback_keeps_its_beginning_and_end() -> None:
     assert len(text) < LONGEST + 200
 
 
-def test_resolved_log_record_keeps_no_reference_to_its_exception() -> None:
+def test_log_record_converted_to_text_keeps_no_reference_to_its_exception() -> None:
     class Thing:
         pass
 
