@@ -31,12 +31,12 @@ def test_exhaustive_exploration_finds_no_order_of_events_that_breaks_an_invarian
     assert PARTS[name].row(report) in PAGE.splitlines()
 
 
-def test_proof_page_states_the_number_of_planted_defects() -> None:
+def test_docs_page_states_the_number_of_deliberate_defects() -> None:
     assert f"has {len(DEFECTS)} small defects" in PAGE
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=[each.words for each in DEFECTS])
-def test_planted_defect_is_found_by_exhaustive_exploration(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exhaustive_exploration_finds_each_deliberate_defect(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     part = PARTS[defect.part]
     assert defect.size <= part.size  # so that the test above shows that the code without the defect has no fault
     for owner, name, old, new in defect.patches:

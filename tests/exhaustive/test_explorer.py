@@ -34,21 +34,21 @@ class Counter:
         return self.left, self.right
 
 
-def test_explorer_visits_each_state_once() -> None:
+def test_state_explorer_visits_each_state_once() -> None:
     report = explore(Counter)
     assert (report.states, report.steps, report.ends, report.depth) == (16, 24, 1, 6)
     assert report.is_complete
     assert report.fault is None
 
 
-def test_explorer_reports_a_fault_with_a_shortest_trace() -> None:
+def test_state_explorer_reports_a_fault_with_the_shortest_trace_of_steps() -> None:
     fault = explore(lambda: Counter(2)).fault
     assert fault is not None
     assert fault.words in ("1 times 2", "2 times 1")
     assert len(fault.trace) == 3
 
 
-def test_explorer_reports_a_fault_at_the_end_with_the_full_trace() -> None:
+def test_state_explorer_reports_a_fault_at_the_end_with_the_full_trace_of_steps() -> None:
     report = explore(lambda: Counter(at_end=True))
     assert report.fault is not None
     assert len(report.fault.trace) == 6
@@ -78,7 +78,7 @@ class Circle:
         return self.place
 
 
-def test_explorer_reports_a_state_that_cannot_reach_an_end() -> None:
+def test_state_explorer_reports_a_state_that_cannot_reach_an_end() -> None:
     assert explore(lambda: Circle(has_circle=False)).fault is None
     fault = explore(lambda: Circle(has_circle=True)).fault
     assert fault is not None
@@ -86,5 +86,5 @@ def test_explorer_reports_a_state_that_cannot_reach_an_end() -> None:
     assert fault.trace == (("circle",),)
 
 
-def test_explorer_that_hits_its_state_limit_is_not_complete() -> None:
+def test_state_explorer_reports_an_incomplete_run_if_it_reaches_its_state_limit() -> None:
     assert not explore(Counter, most_states=3).is_complete

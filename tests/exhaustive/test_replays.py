@@ -127,14 +127,16 @@ RUNS: Final = [
 
 
 @pytest.mark.parametrize(("defect", "wire", "era"), RUNS)
-def test_replayed_trace_keeps_the_invariants(defect: Defect, wire: str, era: str) -> None:
+def test_replay_of_an_explored_trace_keeps_the_invariants(defect: Defect, wire: str, era: str) -> None:
     if wire == "http" and any(action[0] == "lose" for action in trace_of(defect)):
         pytest.skip("HTTP has no connection to lose")
     run(defect, wire, era)
 
 
 @pytest.mark.parametrize("defect", OF_CONNECTIONS, ids=[each.words for each in OF_CONNECTIONS])
-def test_replay_shows_the_planted_defect(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_of_an_explored_trace_shows_the_deliberate_defect(
+    defect: Defect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace_of(defect)
     for owner, name, old, new in defect.patches:
         monkeypatch.setattr(owner, name, changed(owner, name, old, new))
