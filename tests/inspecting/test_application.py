@@ -83,7 +83,7 @@ async def page() -> AsyncIterator[Served]:
         yield found
 
 
-async def test_web_inspector_serves_only_its_own_files(page: Served) -> None:
+async def test_web_inspector_serves_no_files_but_its_own(page: Served) -> None:
     for name in FILES:
         answer = await page.get(name)
         assert (answer.status, len(answer.body) > 100) == (200, True), name
@@ -91,7 +91,7 @@ async def test_web_inspector_serves_only_its_own_files(page: Served) -> None:
     assert (await page.get("inspection.py")).status == 404
 
 
-async def test_each_web_inspector_has_its_own_token(page: Served) -> None:
+async def test_each_web_inspector_has_a_different_token(page: Served) -> None:
     async with served(Server("other")) as other:
         assert other.path != page.path
         assert len(page.path) > 30
@@ -100,20 +100,22 @@ async def test_each_web_inspector_has_its_own_token(page: Served) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/page.js", "/events", "/do", "//page.html", "/%2e/", "/timeline.svg?run=1"])
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS", "DELETE"])
-async def test_request_without_the_token_gets_403_without_content(page: Served, path: str, method: str) -> None:
+async def test_inspector_request_without_the_token_gets_403_without_content(
+    page: Served, path: str, method: str
+) -> None:
     answer = await page.get(path, method, Origin=page.origin)
     assert answer.status == 403
     assert page.path.strip("/").encode() not in answer.body
 
 
-async def test_request_with_a_similar_token_gets_403(page: Served) -> None:
+async def test_inspector_request_with_a_similar_token_gets_403(page: Served) -> None:
     token = page.path.strip("/")
     for wrong in (token[:-1], token + "x", token.swapcase(), f"x{token}", token[::-1]):
         assert (await page.get(f"/{wrong}/")).status == 403
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "0.0.0.0", "192.168.1.1", "[::1]"])
-async def test_request_with_another_host_header_gets_403(page: Served, host: str) -> None:
+async def test_inspector_request_with_another_host_header_gets_403(page: Served, host: str) -> None:
     assert (await page.get(Host=f"{host}:{page.port}")).status == 403
     assert (
         await page.do({"do": "ping"}, Host=f"{host}:{page.port}", Origin=f"http://{host}:{page.port}")
@@ -121,19 +123,19 @@ async def test_request_with_another_host_header_gets_403(page: Served, host: str
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1"])
-async def test_request_from_a_foreign_origin_with_the_token_gets_403(page: Served, origin: str) -> None:
+async def test_inspector_request_from_another_origin_gets_403_even_with_the_token(page: Served, origin: str) -> None:
     assert (await page.get(Origin=origin)).status == 403
     assert (await page.get("events", Origin=origin)).status == 403
     assert (await page.do({"do": "ping"}, Origin=origin)).status == 403
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_cross_site_embedding_of_inspector_files_gets_403(page: Served, site: str) -> None:
+async def test_inspector_answers_403_to_a_cross_site_request_for_its_files(page: Served, site: str) -> None:
     assert (await page.get("page.js", Sec_Fetch_Site=site)).status == 403
     assert (await page.get("page.js", Sec_Fetch_Site="same-origin")).status == 200
 
 
-async def test_inspector_post_requires_origin_and_json(page: Served) -> None:
+async def test_inspector_refuses_a_post_without_an_origin_or_json_body(page: Served) -> None:
     assert (await page.do({"do": "ping"})).status == 200
     assert (await page.do({"do": "ping"}, Origin="")).status == 403
     assert (await page.do({"do": "ping"}, Content_Type="text/plain")).status == 403
@@ -157,7 +159,7 @@ async def test_every_inspector_response_has_a_strict_content_security_policy(pag
     assert "script" not in drawn.headers["Content-Security-Policy"]
 
 
-async def test_inspector_files_contain_no_foreign_hosts_or_html_injection(page: Served) -> None:
+async def test_inspector_files_refer_to_no_other_hosts_and_set_no_html_from_text(page: Served) -> None:
     for name in FILES:
         text = (await page.get(name)).body.decode()
         for word in (
@@ -194,14 +196,14 @@ async def test_too_large_inspector_request_gets_413(page: Served) -> None:
     assert (await page.get("do", "POST", **headers)).status == 413
 
 
-async def test_server_error_in_the_inspector_gets_502_with_its_message(page: Served) -> None:
+async def test_inspector_answers_502_with_the_message_of_a_server_error(page: Served) -> None:
     answer = await page.do({"do": "cancelTask", "task": "none"})
     assert (answer.status, bool(json.loads(answer.body)["error"])) == (502, True)
     assert (await page.do({"do": "result", "run": 7})).status == 400
     assert (await page.get("timeline.svg?run=7")).status == 404
 
 
-async def test_inspector_event_streams_are_bounded_and_released_when_closed(page: Served) -> None:
+async def test_inspector_limits_event_streams_and_frees_a_closed_stream(page: Served) -> None:
     async def opened() -> tuple[trio.SocketStream, bytes]:
         stream = await trio.open_tcp_stream("127.0.0.1", page.port)
         request = f"GET {page.path}events HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\n\r\n"
@@ -222,7 +224,7 @@ async def test_inspector_event_streams_are_bounded_and_released_when_closed(page
                 break
 
 
-async def test_inspector_event_stream_sends_events_after_the_first_events(page: Served) -> None:
+async def test_inspector_event_stream_continues_to_send_events_after_the_first_ones(page: Served) -> None:
     async with await trio.open_tcp_stream("127.0.0.1", page.port) as stream:
         request = f"GET {page.path}events HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nConnection: close\r\n\r\n"
         await stream.send_all(request.encode())

@@ -37,7 +37,9 @@ async def test_inspector_feed_replaces_an_unread_state_by_the_next_state(
         assert told(await page.next_events()) == [{"what": "run", "progress": 9_999}]
 
 
-async def test_inspector_page_far_behind_receives_the_full_state_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_inspector_page_that_reads_too_slowly_receives_the_full_state_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     news = feed({"what": "server"})
     with news.opened() as page:
         await page.next_events()
@@ -60,7 +62,7 @@ async def test_idle_inspector_feed_sends_keep_alives(autojump_clock: trio.testin
         assert trio.current_time() - begun == pytest.approx(15)
 
 
-async def test_published_event_wakes_a_waiting_inspector_page(autojump_clock: trio.testing.MockClock) -> None:
+async def test_inspector_page_that_waits_receives_a_published_event(autojump_clock: trio.testing.MockClock) -> None:
     news = feed()
     with news.opened() as page:
         await page.next_events()

@@ -124,7 +124,7 @@ async def test_inspector_reads_a_resource_and_gets_a_prompt(era: str) -> None:
 
 
 @eras
-async def test_inspector_cancel_cancels_the_handler_in_the_server(era: str) -> None:
+async def test_call_cancelled_in_the_inspector_cancels_the_handler_in_the_server(era: str) -> None:
     made, begun, causes = Server("shop"), trio.Event(), list[Any]()
     ended = trio.Event()
 
@@ -150,7 +150,7 @@ async def test_inspector_cancel_cancels_the_handler_in_the_server(era: str) -> N
 
 
 @eras
-async def test_inspector_form_is_answered_and_an_invalid_answer_refused(era: str) -> None:
+async def test_inspector_refuses_an_invalid_form_answer_and_sends_a_valid_one(era: str) -> None:
     async with inspected(server(), era) as opened:
         run = await opened.start("call", "ask")
         question = await opened.heard("question")
@@ -210,7 +210,7 @@ async def test_cancelled_inspector_run_closes_its_elicitation(era: str) -> None:
         ("ask", []),
     ],
 )
-async def test_malformed_answer_is_refused_and_the_server_request_stays_open(kind: str, answer: Any) -> None:
+async def test_inspector_refuses_a_malformed_answer_and_the_server_request_stays_open(kind: str, answer: Any) -> None:
     async with inspected(server()) as opened:
         run = await opened.start("call", kind)
         question = await opened.heard("question")
@@ -280,7 +280,7 @@ async def test_inspector_starts_a_task_and_returns_its_result() -> None:
         assert (await opened.do("task", task=task))["status"] == "completed"
 
 
-async def test_inspector_reconnect_ends_running_calls_and_works_afterwards() -> None:
+async def test_inspector_that_reconnects_ends_running_calls_and_can_call_again() -> None:
     async with inspected(server(), "modern") as opened:
         run = await opened.start("call", "ask")
         await opened.heard("question")
@@ -300,7 +300,7 @@ async def test_inspector_reconnect_ends_running_calls_and_works_afterwards() -> 
         ({"tools": {}}, {"tools": [_tool("a")]}, ["a"], None),
     ],
 )
-async def test_invalid_tool_list_is_shown_with_its_problem(
+async def test_inspector_shows_an_invalid_tool_list_with_its_problem(
     declared: Any, tools: Any, names: list[str], problem: str | None
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -321,7 +321,7 @@ async def test_invalid_tool_list_is_shown_with_its_problem(
         assert (found["problem"] is None) is (problem is None)
 
 
-async def test_result_that_does_not_fit_its_output_schema_has_a_warning() -> None:
+async def test_inspector_shows_a_warning_for_a_result_that_does_not_fit_its_output_schema() -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={})
         tool = {**_tool("a"), "outputSchema": {"type": "object", "required": ["n"]}}
@@ -362,7 +362,7 @@ async def test_number_of_inspector_runs_is_bounded(monkeypatch: pytest.MonkeyPat
         assert opened.result(last)["content"][0]["text"] == "done"
 
 
-async def test_server_request_during_connecting_is_answered_without_timeout(
+async def test_inspector_user_can_answer_a_server_request_during_connecting_without_a_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -470,13 +470,13 @@ async def test_hostile_names_are_escaped_in_inspector_timelines() -> None:
         assert "&lt;script&gt;" in await opened.inspection.picture(run)
 
 
-async def test_failing_first_connection_raises_the_error_of_the_target() -> None:
+async def test_inspector_raises_the_connection_error_if_the_first_connection_fails() -> None:
     inspection = Inspection(Command(["/no/such/program"]))
     with pytest.raises(ConnectionLost):
         await inspection.run()
 
 
-async def test_long_inspector_message_is_kept_without_its_contents() -> None:
+async def test_inspector_keeps_a_long_message_without_its_contents() -> None:
     made = Server("shop")
 
     @made.tool
