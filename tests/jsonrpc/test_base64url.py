@@ -12,7 +12,7 @@ OTHERS = ["ab+/", "ab/_", "ab c", "ab\n_", "abc", "a", "ab=c", "äöüß", "ab\u
 
 
 @given(st.binary(max_size=200))
-def test_base64url_is_decoded_with_and_without_padding(data: bytes) -> None:
+def test_base64url_text_is_decoded_with_and_without_padding(data: bytes) -> None:
     text = base64.urlsafe_b64encode(data).decode()
     assert decode_base64url(text) == data
     assert decode_base64url(text.rstrip("="), padded=False) == data

@@ -84,20 +84,20 @@ def check_member(outcome: Message | Unreadable) -> None:
 @example(b"")
 @example(b"[]")
 @example(b"\xef\xbb\xbf{}")
-def test_any_bytes_decode_to_one_message_or_one_error(data: bytes) -> None:
+def test_decoding_any_bytes_gives_one_message_or_one_error(data: bytes) -> None:
     check(data)
 
 
 @quick
 @given(values | members | st.lists(members, max_size=4))
-def test_any_json_decodes_to_one_message_or_one_error(data: Any) -> None:
+def test_decoding_any_json_gives_one_message_or_one_error(data: Any) -> None:
     check(json.dumps(data).encode())
     check(json.dumps(data, ensure_ascii=False).encode())
 
 
 @quick
 @given(messages, st.integers(0, 400), st.integers(0, 3), st.binary(max_size=3))
-def test_mutilated_message_decodes_to_one_message_or_one_error(
+def test_decoding_a_damaged_message_gives_one_message_or_one_error(
     message: Message, place: int, length: int, instead: bytes
 ) -> None:
     data = encode(message)
@@ -114,7 +114,7 @@ def test_encoded_message_is_one_line_and_decodes_to_the_same_message(message: Me
 
 @quick
 @given(st.lists(messages, min_size=1, max_size=4))
-def test_batch_decodes_to_its_members(several: list[Message]) -> None:
+def test_decoding_a_batch_gives_the_messages_it_contains(several: list[Message]) -> None:
     assert decode(b"[" + b",".join(map(encode, several)) + b"]") == Batch(tuple(several))
 
 
@@ -122,13 +122,13 @@ def test_batch_decodes_to_its_members(several: list[Message]) -> None:
 @given(members)
 @example({"jsonrpc": "2.0", "id": None, "method": "x", "params": None})
 @example({"jsonrpc": "2.0", "id": 1, "method": "x", "error": None})
-def test_unknown_member_does_not_change_the_decoded_message(message: dict[str, Any]) -> None:
+def test_unknown_field_does_not_change_the_decoded_message(message: dict[str, Any]) -> None:
     assert decode(json.dumps({**message, "another": 1}).encode()) == decode(json.dumps(message).encode())
 
 
 @quick
 @given(members, st.sampled_from(["jsonrpc", "method", "id"]), values)
-def test_last_of_duplicate_members_of_a_message_is_used(message: dict[str, Any], name: str, first: Any) -> None:
+def test_last_of_duplicate_fields_of_a_message_is_used(message: dict[str, Any], name: str, first: Any) -> None:
     data = json.dumps({**message, name: message.get(name, "2.0")})
     twice = json.dumps({name: first})[:-1] + ", " + data[1:]
     assert decode(twice.encode()) == decode(data.encode())

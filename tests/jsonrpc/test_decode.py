@@ -54,7 +54,7 @@ def test_decoded_result_keeps_type_and_value_of_its_id(request_id: int | str) ->
     assert message == Response(request_id, {})
 
 
-def test_message_with_a_method_and_no_id_is_a_notification() -> None:
+def test_message_with_a_method_and_no_id_is_decoded_as_a_notification() -> None:
     assert decode(line(method="notifications/initialized")) == Notification("notifications/initialized")
 
 
@@ -78,18 +78,18 @@ def test_error_without_id_or_with_null_id_is_accepted(members: dict[str, Any]) -
     assert decode(line(error={"code": -32700, "message": "?"}, **members)) == ErrorResponse(None, -32700, "?")
 
 
-def test_unknown_members_of_a_message_are_ignored() -> None:
+def test_unknown_fields_of_a_message_are_ignored() -> None:
     assert decode(line(id=1, method="ping", extra=True)) == Request(1, "ping")
 
 
-def test_decoded_request_has_its_size_in_bytes() -> None:
+def test_decoded_request_contains_its_size_in_bytes() -> None:
     data = line(id=1, method="ping", params={"text": "ü"})
     message = decode(data)
     assert isinstance(message, Request)
     assert message.size == len(data)
 
 
-def test_bytearray_is_decoded_like_bytes() -> None:
+def test_bytearray_is_decoded_in_the_same_way_as_bytes() -> None:
     assert decode(bytearray(line(id=1, method="ping"))) == Request(1, "ping")
 
 
@@ -112,7 +112,7 @@ def test_message_may_be_nested_up_to_the_limit() -> None:
 
 
 @pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 900, 5000, 100_000])
-def test_request_nested_too_deeply_is_refused_under_its_id(levels: int) -> None:
+def test_request_nested_too_deeply_gets_an_error_with_its_id(levels: int) -> None:
     reply = owed(nested(levels))
     assert (reply.code, reply.id) == (PARSE_ERROR, 7)
     assert reply.message == "Parse error: the message has more than 256 levels of nesting"
@@ -124,7 +124,7 @@ def test_result_nested_too_deeply_fails_its_call() -> None:
     assert (unreadable.reply, unreadable.settles) == (None, 7)
 
 
-def test_brackets_in_strings_are_not_nesting_levels() -> None:
+def test_brackets_in_strings_do_not_count_as_nesting_levels() -> None:
     assert isinstance(decode(line(method="x", params={"text": "[{" * 1000})), Notification)
 
 
@@ -143,7 +143,7 @@ def test_brackets_in_strings_are_not_nesting_levels() -> None:
         {},
     ],
 )
-def test_unknown_members_do_not_change_messages_and_batches(known: dict[str, Any]) -> None:
+def test_unknown_fields_do_not_change_decoded_messages_and_batches(known: dict[str, Any]) -> None:
     more = {"other": [{"method": "y", "id": 2}], "Method": "z"}
     assert decode(line(**known, **more)) == decode(line(**known))
     assert decode(b"[" + line(**known, **more) + b"]") == decode(b"[" + line(**known) + b"]")
@@ -197,7 +197,7 @@ def test_decoding_does_not_enable_a_disabled_garbage_collector() -> None:
     ],
     ids=lambda data: repr(data[:40]),
 )
-def test_invalid_json_or_utf8_is_a_parse_error_with_null_id(data: bytes) -> None:
+def test_line_with_invalid_json_or_utf8_gets_a_parse_error_with_null_id(data: bytes) -> None:
     reply = owed(data)
     assert (reply.code, reply.id) == (PARSE_ERROR, None)
 
@@ -213,12 +213,12 @@ def test_invalid_json_or_utf8_is_a_parse_error_with_null_id(data: bytes) -> None
         b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}',
     ],
 )
-def test_request_with_invalid_json_is_refused_under_its_readable_id(data: bytes) -> None:
+def test_request_with_invalid_json_gets_an_error_with_its_id_if_the_id_is_readable(data: bytes) -> None:
     reply = owed(data)
     assert (reply.code, reply.id) == (PARSE_ERROR, 1)
 
 
-def test_json_rpc_line_with_a_byte_order_mark_is_a_parse_error() -> None:
+def test_json_rpc_line_with_a_byte_order_mark_gets_a_parse_error() -> None:
     assert owed(b"\xef\xbb\xbf" + line(id=1, method="ping")).code == PARSE_ERROR
 
 
@@ -226,39 +226,39 @@ def test_json_rpc_line_with_a_byte_order_mark_is_a_parse_error() -> None:
 
 
 @pytest.mark.parametrize("data", [b"42", b'"x"', b"null", b"true", b"1.5", b"[]", b"{}"])
-def test_json_that_is_not_a_message_is_an_invalid_request_with_null_id(data: bytes) -> None:
+def test_json_that_is_not_a_message_gets_error_invalid_request_with_null_id(data: bytes) -> None:
     reply = owed(data)
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
 
 
 @pytest.mark.parametrize("request_id", NO_IDS)
-def test_request_with_an_invalid_id_is_refused_with_null_id(request_id: Any) -> None:
+def test_request_with_an_invalid_id_gets_an_error_with_null_id(request_id: Any) -> None:
     reply = owed(line(id=request_id, method="tools/call"))
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2", 2.0, 2, None, ""])
-def test_request_with_a_wrong_json_rpc_version_is_refused_under_its_id(version: Any) -> None:
+def test_request_with_a_wrong_json_rpc_version_gets_an_error_with_its_id(version: Any) -> None:
     reply = owed(json.dumps({"jsonrpc": version, "id": 7, "method": "ping"}).encode())
     assert (reply.code, reply.id) == (INVALID_REQUEST, 7)
 
 
-def test_request_without_the_jsonrpc_member_is_refused_under_its_id() -> None:
+def test_request_without_the_jsonrpc_field_gets_an_error_with_its_id() -> None:
     assert owed(b'{"id":"a","method":"ping"}').id == "a"
 
 
 @pytest.mark.parametrize("method", [None, 3, {}, []])
-def test_request_with_a_method_that_is_not_a_string_is_refused_under_its_id(method: Any) -> None:
+def test_request_with_a_method_that_is_not_a_string_gets_an_error_with_its_id(method: Any) -> None:
     reply = owed(line(id=7, method=method))
     assert (reply.code, reply.id) == (INVALID_REQUEST, 7)
 
 
 @pytest.mark.parametrize("member", ["result", "error"])
-def test_request_that_is_also_a_reply_is_refused(member: str) -> None:
+def test_message_that_is_both_a_request_and_a_reply_is_refused(member: str) -> None:
     assert owed(line(id=7, method="ping", **{member: {}})).code == INVALID_REQUEST
 
 
-def test_message_without_method_result_and_error_is_refused_with_null_id() -> None:
+def test_message_without_method_result_and_error_gets_an_error_with_null_id() -> None:
     # Under its id the refusal could settle one of the peer's own calls.
     assert owed(line(id=7)).id is None
 
@@ -310,38 +310,40 @@ def test_malformed_reply_is_reported_and_not_answered(members: dict[str, Any]) -
         ("x" * 501, -32603, "x" * 499 + "…"),
     ],
 )
-def test_nonstandard_error_object_keeps_its_text_as_message(error: object, code: int, message: str) -> None:
+def test_error_object_with_a_nonstandard_form_is_decoded_with_its_text_as_message(
+    error: object, code: int, message: str
+) -> None:
     data = error.get("data") if isinstance(error, dict) else None
     assert decode(line(id=1, error=error)) == ErrorResponse(1, code, message, data)
 
 
-def test_text_of_an_error_is_in_the_reason_for_refusing_its_reply() -> None:
+def test_reason_for_refusing_a_reply_contains_the_text_of_its_error() -> None:
     assert reported(b'{"id":1,"error":{"code":1,"message":"no luck"}}').endswith(": no luck")
     assert reported(line(id=1, result={}, error="no luck")).endswith(": no luck")
 
 
 @pytest.mark.parametrize("member", [{"result": {}}, {"error": {"code": 1, "message": ""}}])
-def test_reply_with_a_wrong_json_rpc_version_is_not_answered(member: dict[str, Any]) -> None:
+def test_reply_with_a_wrong_json_rpc_version_gets_no_error_response(member: dict[str, Any]) -> None:
     assert "jsonrpc" in reported(json.dumps({"jsonrpc": "1.0", "id": 1, **member}).encode())
 
 
 @pytest.mark.parametrize("result", [{}, {"content": []}, None])
-def test_reply_with_a_result_and_a_null_error_is_a_result(result: Any) -> None:
+def test_reply_with_a_result_and_a_null_error_is_decoded_as_a_result(result: Any) -> None:
     assert decode(line(id=1, result=result, error=None)) == Response(1, result)
 
 
-def test_reply_with_an_error_and_a_null_result_is_an_error() -> None:
+def test_reply_with_an_error_and_a_null_result_is_decoded_as_an_error() -> None:
     assert decode(line(id=1, result=None, error={"code": -1, "message": "no"})) == ErrorResponse(1, -1, "no")
 
 
-def test_null_members_of_replies_are_accepted_in_batches() -> None:
+def test_replies_in_batches_can_have_a_null_error_or_result() -> None:
     batch = decode(b"[" + line(id=1, result={}, error=None) + b"," + line(id=2, result={}, error={}) + b"]")
     both = "a reply with both a result and an error"
     assert batch == Batch((Response(1, {}), Unreadable(both, None, 2, is_answer=True)))
 
 
 @pytest.mark.parametrize("member", ["result", "error"])
-def test_request_with_a_null_result_or_error_member_is_refused(member: str) -> None:
+def test_request_with_a_null_result_or_error_field_is_refused(member: str) -> None:
     assert owed(line(id=7, method="ping", **{member: None})).code == INVALID_REQUEST
 
 
@@ -384,12 +386,12 @@ def test_unreadable_reply_fails_the_call_with_its_id(data: bytes, settles: objec
 # Batches
 
 
-def test_decoded_batch_keeps_its_members_in_order() -> None:
+def test_decoded_batch_keeps_its_messages_in_order() -> None:
     batch = decode(b"[" + line(id=1, method="ping") + b"," + line(method="x") + b"," + line(id=2, result=0) + b"]")
     assert batch == Batch((Request(1, "ping"), Notification("x"), Response(2, 0)))
 
 
-def test_invalid_member_of_a_batch_is_decoded_as_its_own_error() -> None:
+def test_invalid_message_in_a_batch_is_decoded_as_a_separate_error() -> None:
     batch = decode(b"[1," + line(id=1, method="ping") + b",[],{}]")
     assert isinstance(batch, Batch)
     assert [type(member) for member in batch.members] == [Unreadable, Request, Unreadable, Unreadable]
@@ -404,7 +406,7 @@ def test_batch_longer_than_the_limit_is_refused() -> None:
     assert (unreadable.reply.code, unreadable.reply.id) == (INVALID_REQUEST, None)
 
 
-def test_members_of_a_small_batch_share_its_size() -> None:
+def test_size_of_a_small_batch_is_divided_among_its_messages() -> None:
     data = b"[" + line(id=1, method="a") + b"," + line(id=2, method="b") + b"]"
     batch = decode(data)
     assert isinstance(batch, Batch)
@@ -412,7 +414,7 @@ def test_members_of_a_small_batch_share_its_size() -> None:
     assert sizes == [len(data) // 2, len(data) // 2]
 
 
-def test_each_member_of_a_long_batch_has_its_own_size() -> None:
+def test_each_message_of_a_long_batch_has_its_own_size() -> None:
     """Its small members may be done long before the large one."""
     large = line(id=1, method="a", params={"items": [[0]] * 10_000})
     alone = decode(large)

@@ -38,7 +38,7 @@ def test_empty_params_of_a_request_are_written() -> None:
     assert json.loads(encode(Request(1, "ping", {})))["params"] == {}
 
 
-def test_null_result_of_a_response_is_written() -> None:
+def test_response_with_a_null_result_is_written_with_null() -> None:
     assert json.loads(encode(Response(1, None))) == {"jsonrpc": "2.0", "id": 1, "result": None}
 
 
@@ -50,12 +50,12 @@ def test_absent_error_data_is_omitted_and_an_unknown_id_is_null() -> None:
     }
 
 
-def test_falsy_error_data_is_written() -> None:
+def test_error_data_that_is_falsy_is_written() -> None:
     assert json.loads(encode(ErrorResponse(1, -1, "no", 0)))["error"]["data"] == 0
 
 
 @pytest.mark.parametrize("request_id", IDS)
-def test_every_frame_keeps_type_and_value_of_the_id(request_id: int | str) -> None:
+def test_every_encoded_message_keeps_type_and_value_of_the_id(request_id: int | str) -> None:
     for frame in (
         frame_request(request_id, "x", None),
         frame_result(request_id, {}),
@@ -66,7 +66,7 @@ def test_every_frame_keeps_type_and_value_of_the_id(request_id: int | str) -> No
 
 
 @pytest.mark.parametrize("length", [0, 400, 10_000])
-def test_frame_with_newline_option_ends_with_a_newline(length: int) -> None:
+def test_message_encoded_with_the_newline_option_ends_with_a_newline(length: int) -> None:
     value = {"text": "x" * length + "\udce9", "none": None}
     assert frame_result("1", value, newline=True) == frame_result("1", value) + b"\n"
     value["text"] = "x" * length
@@ -177,19 +177,19 @@ def test_nan_and_invalid_strings_of_subclasses_are_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
-def test_encoding_a_value_without_a_json_form_raises_not_serializable(value: Any) -> None:
+def test_encoding_a_value_that_json_cannot_represent_raises_not_serializable(value: Any) -> None:
     with pytest.raises(NotSerializable, match="not serializable as JSON"):
         encode_value(value)
 
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
-def test_encoding_a_value_without_a_json_form_next_to_a_long_text_raises_not_serializable(value: Any) -> None:
+def test_encoding_a_value_that_json_cannot_represent_beside_a_long_text_raises_not_serializable(value: Any) -> None:
     with pytest.raises(NotSerializable, match="not serializable as JSON"):
         encode_value({"long": "x" * 10_000, "value": value})
 
 
 @pytest.mark.parametrize("levels", [150, MOST_LEVELS, MOST_LEVELS + 1])
-def test_nesting_limit_of_encoded_values_applies_next_to_a_long_text(levels: int) -> None:
+def test_nesting_limit_of_encoded_values_applies_beside_a_long_text(levels: int) -> None:
     value = [_deep(1, levels - 1), "x" * 10_000]
     if levels > MOST_LEVELS:
         with pytest.raises(NotSerializable, match="more than 256 levels"):
@@ -209,7 +209,7 @@ FRAMES: dict[str, Callable[[Any], bytes]] = {
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
-def test_every_json_rpc_frame_refuses_values_without_a_json_form(frame: Callable[[Any], bytes]) -> None:
+def test_every_json_rpc_message_refuses_values_that_json_cannot_represent(frame: Callable[[Any], bytes]) -> None:
     with pytest.raises(NotSerializable):
         frame({"n": math.nan})
 
@@ -219,7 +219,7 @@ def test_null_values_are_not_mistaken_for_nan(value: Any) -> None:
     assert json.loads(encode_value(value)) == (list(value) if isinstance(value, tuple) else value)
 
 
-def test_null_is_encoded_at_the_maximum_nesting() -> None:
+def test_encoder_accepts_null_at_the_maximum_nesting() -> None:
     assert encode_value(_deep(None, MOST_LEVELS)) == b"[" * MOST_LEVELS + b"null" + b"]" * MOST_LEVELS
 
 
@@ -240,7 +240,7 @@ def test_encoding_a_value_nested_one_level_too_deeply_raises_not_serializable(in
         (lambda value: frame_error(1, -1, "x", value), 2),
     ],
 )
-def test_encoded_message_is_never_nested_too_deep_to_decode(frame: Callable[[Any], bytes], around: int) -> None:
+def test_encoded_message_is_never_nested_too_deeply_to_be_decoded(frame: Callable[[Any], bytes], around: int) -> None:
     value: Any = {}
     for _ in range(MOST_LEVELS - around - 1):
         value = {"": value}
@@ -250,7 +250,7 @@ def test_encoded_message_is_never_nested_too_deep_to_decode(frame: Callable[[Any
 
 
 @pytest.mark.parametrize("value", [{}, {"a": None, "b": [1.5, {"c": "null"}]}, {"long": ["x" * 200, None]}])
-def test_pre_encoded_members_are_written_unchanged(value: dict[str, Any]) -> None:
+def test_fields_that_are_already_encoded_are_written_unchanged(value: dict[str, Any]) -> None:
     members = decode_members(encode_value(value))
     assert json.loads(encode_value({"value": members, "none": None})) == {"value": value, "none": None}
     with pytest.raises(NotSerializable):

@@ -23,9 +23,9 @@ def test_coded_error_can_be_copied(kind: type[CodedError] | type[PeerError]) -> 
 
 
 @pytest.mark.parametrize("kind", [CodedError, PeerError, ProtocolViolation, NotSerializable])
-def test_every_error_is_an_mcp_error(kind: type[Exception]) -> None:
+def test_every_public_exception_is_a_subclass_of_mcp_error(kind: type[Exception]) -> None:
     assert issubclass(kind, MCPError)
 
 
-def test_not_serializable_is_a_value_error() -> None:
+def test_not_serializable_is_a_subclass_of_value_error() -> None:
     assert issubclass(NotSerializable, ValueError)

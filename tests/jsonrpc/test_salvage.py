@@ -31,7 +31,7 @@ UNREADABLE = [
 @pytest.mark.parametrize("value", UNREADABLE, ids=lambda value: repr(value[:30]))
 @pytest.mark.parametrize("request_id", [0, -7, 10**25, "", "a b", 'q"\\', "é"])
 @pytest.mark.parametrize("order", ["first", "last"])
-def test_id_of_an_unreadable_reply_is_found_at_either_end(value: bytes, request_id: Any, order: str) -> None:
+def test_id_of_an_unreadable_reply_is_found_at_its_beginning_or_end(value: bytes, request_id: Any, order: str) -> None:
     named = b'"id": ' + json.dumps(request_id).encode()
     body = b'"result" : {"x":' + value + b"}"
     parts = [b'"jsonrpc":"2.0"', named, body] if order == "first" else [body, b'"jsonrpc":"2.0"', named]
@@ -43,7 +43,7 @@ def test_id_of_an_unreadable_reply_is_found_at_either_end(value: bytes, request_
 
 
 @pytest.mark.parametrize("value", UNREADABLE, ids=lambda value: repr(value[:30]))
-def test_request_with_invalid_json_is_a_parse_error_under_its_id(value: bytes) -> None:
+def test_request_with_invalid_json_gets_a_parse_error_with_its_id(value: bytes) -> None:
     unreadable = decode(b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"x":' + value + b"}}")
     assert isinstance(unreadable, Unreadable)
     assert unreadable.reply is not None
@@ -73,7 +73,7 @@ def test_request_with_invalid_json_is_a_parse_error_under_its_id(value: bytes) -
         ),
     ],
 )
-def test_salvage_reads_members_of_an_invalid_json_line_up_to_the_invalid_part(line: bytes, remains: Salvage) -> None:
+def test_salvage_reads_fields_of_an_invalid_json_line_up_to_the_invalid_part(line: bytes, remains: Salvage) -> None:
     assert salvage(line) == remains
 
 
@@ -100,7 +100,7 @@ LONG = b'{"id":9,"method":"x","text":",\\"id\\":8,"},' * 10_000
         (b"no JSON [", b'],"id":7,"result":1}', EMPTY_SALVAGE),
     ],
 )
-def test_salvage_reads_members_at_both_ends_of_a_long_line(head: bytes, tail: bytes, remains: Salvage) -> None:
+def test_salvage_reads_fields_at_both_ends_of_a_long_line(head: bytes, tail: bytes, remains: Salvage) -> None:
     inside = LONG.replace(b'"', b'\\"') if head.endswith(b'"') else LONG
     line = head + inside + tail
     assert salvage(line[:65536], line[-65536:]) == remains
@@ -124,7 +124,7 @@ def test_salvage_accepts_a_line_with_any_ending(tail: bytes) -> None:
     ],
     ids=lambda flood: repr(flood[:6]),
 )
-def test_salvage_of_many_repeated_members_takes_bounded_time(flood: bytes) -> None:
+def test_salvage_of_a_line_with_many_repeated_fields_takes_bounded_time(flood: bytes) -> None:
     for begin in (b"{", b'{"result":[', b'{"result":"'):
         used = time.process_time()
         salvage(begin + flood)
@@ -134,7 +134,7 @@ def test_salvage_of_many_repeated_members_takes_bounded_time(flood: bytes) -> No
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_salvage_accepts_random_bytes(begin: bytes, end: bytes) -> None:
+def test_salvage_of_random_bytes_raises_no_exception(begin: bytes, end: bytes) -> None:
     salvage(begin + b'{"id":1,' + end)
     salvage(b'{"id":1,"result":[' + begin + b'],"x":{"' + end)
 
@@ -159,7 +159,7 @@ def test_batch_with_invalid_json_fails_no_call() -> None:
         (b"xxxx", b"xxxx", False, None),
     ],
 )
-def test_too_long_message_may_be_a_reply_unless_its_beginning_or_end_shows_a_request(
+def test_too_long_message_is_treated_as_a_possible_reply_if_neither_end_shows_a_request(
     head: bytes, tail: bytes, may_be: bool, request_id: Any
 ) -> None:
     unreadable = skipped(head, tail, "too long")
@@ -167,7 +167,7 @@ def test_too_long_message_may_be_a_reply_unless_its_beginning_or_end_shows_a_req
 
 
 @pytest.mark.parametrize("body", [b"[" * 600 + b"]" * 600, b"[%b]" % b",".join([b"1e-300"] * 2 * MOST_FAR)])
-def test_message_nested_too_deeply_or_with_too_many_slow_numbers_may_be_a_reply(body: bytes) -> None:
+def test_message_nested_too_deeply_or_with_too_many_slow_numbers_is_treated_as_a_possible_reply(body: bytes) -> None:
     unknown = b"[%b]" % b",".join([b"[]"] * 100_000)
     unreadable = decode(b'{"x":%b,"y":%b,"result":{},"id":7}' % (unknown, body))
     assert isinstance(unreadable, Unreadable)

@@ -33,7 +33,7 @@ def nested(levels: int, *, objects: bool = False) -> Any:
 
 
 @pytest.mark.parametrize("objects", [False, True], ids=["arrays", "objects"])
-def test_nesting_limit_is_exact_for_values(objects: bool) -> None:
+def test_nesting_limit_for_values_is_exact_to_the_level(objects: bool) -> None:
     assert not is_too_deep(nested(MOST_LEVELS, objects=objects))
     assert is_too_deep(nested(MOST_LEVELS + 1, objects=objects))
     assert is_too_deep(nested(100_000, objects=objects))
@@ -64,7 +64,7 @@ def test_long_string_is_not_nested_too_deeply() -> None:
         (3, True),
     ],
 )
-def test_is_small_checks_the_number_of_parts_and_characters_and_nesting_levels(value: Any, small: bool) -> None:
+def test_is_small_function_checks_the_number_of_parts_characters_and_nesting_levels(value: Any, small: bool) -> None:
     assert is_small(value, parts=10, characters=20, levels=3) is small
 
 
@@ -96,7 +96,7 @@ UNITS += [
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_memory_estimate_of_a_line_covers_its_decoded_size(unit: str) -> None:
+def test_memory_estimate_of_a_json_line_is_at_least_its_decoded_size(unit: str) -> None:
     line = ("[" + ",".join([unit] * (200_000 // len(unit))) + "]").encode()
     tracemalloc.start()
     try:
@@ -108,7 +108,7 @@ def test_memory_estimate_of_a_line_covers_its_decoded_size(unit: str) -> None:
     assert 0.95 * taken <= weight_of(line) <= max(16 * taken, 8 * len(line))
 
 
-def test_memory_estimate_of_a_line_with_unique_names_covers_its_decoded_size() -> None:
+def test_memory_estimate_of_a_json_line_with_unique_names_is_at_least_its_decoded_size() -> None:
     line = ("{" + ",".join(f'"{number}":{number}' for number in range(20_000)) + "}").encode()
     tracemalloc.start()
     try:
@@ -121,11 +121,11 @@ def test_memory_estimate_of_a_line_with_unique_names_covers_its_decoded_size() -
 
 
 @pytest.mark.parametrize("mark", [b"[", b"{", b":", b",", b'"', b'"\xc3\xa9', "😀".encode(), b"\\u0041", b"x"])
-def test_memory_estimate_per_byte_of_a_line_is_bounded(mark: bytes) -> None:
+def test_memory_estimate_per_byte_of_a_json_line_is_bounded(mark: bytes) -> None:
     assert weight_of(mark * 10_000) <= HEAVIEST * len(mark) * 10_000
 
 
-def test_memory_estimate_of_a_short_line_is_its_length() -> None:
+def test_memory_estimate_of_a_short_json_line_is_its_length() -> None:
     assert weight_of(b"[" * 512) == 512
     assert weight_of(b"[" * 513) > 513
 
@@ -135,7 +135,7 @@ def test_memory_estimate_of_a_short_line_is_its_length() -> None:
     [("x" * 100_000, 1), ([], 1), ({"a": [1, 2], "b": ()}, 7), ([0] * 199, 200), (nested(100, objects=True), 199)],
     ids=["text", "empty", "members", "items", "levels"],
 )
-def test_few_parts_returns_a_json_value_and_all_nested_values(value: Any, count: int) -> None:
+def test_few_parts_function_returns_a_json_value_and_all_nested_values(value: Any, count: int) -> None:
     parts = few_parts(value)
     assert parts is not None
     assert len(parts) == count
@@ -146,11 +146,11 @@ def test_few_parts_returns_a_json_value_and_all_nested_values(value: Any, count:
     [[0] * 200, dict.fromkeys(range(100)), [[0] * 100, [0] * 100], nested(201), nested(100_000), ["x" * 100_000] * 200],
     ids=["items", "members", "together", "levels", "deep", "texts"],
 )
-def test_few_parts_returns_none_for_a_value_with_more_than_200_parts(value: Any) -> None:
+def test_few_parts_function_returns_none_for_a_value_with_more_than_200_parts(value: Any) -> None:
     assert few_parts(value) is None
 
 
-def test_few_parts_returns_none_for_a_value_that_contains_itself() -> None:
+def test_few_parts_function_returns_none_for_a_value_that_contains_itself() -> None:
     value: list[Any] = []
     value.append(value)
     assert few_parts(value) is None
@@ -160,7 +160,7 @@ TEXTS = ["x" * 200_000, "é" * 200_000, "€" * 200_000, "😀" * 200_000, "x" *
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=["ascii", "latin", "wide", "widest", "one wide"])
-def test_size_of_a_request_with_a_long_text_matches_its_memory(text: str) -> None:
+def test_size_of_a_request_with_a_long_text_matches_the_memory_it_uses(text: str) -> None:
     line = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "x", "params": {"text": text}})
     decode(line)  # once before, for what is made once
     tracemalloc.start()
@@ -191,14 +191,14 @@ def test_size_of_a_request_with_many_blanks_is_at_least_its_length() -> None:
 
 @pytest.mark.parametrize("padding", [0, LONG, 100_000])
 @pytest.mark.parametrize("levels", [100, MOST_LEVELS - 2, MOST_LEVELS - 1, 100_000])
-def test_nesting_limit_of_decoded_messages_applies_next_to_a_long_text(levels: int, padding: int) -> None:
+def test_nesting_limit_of_decoded_messages_applies_beside_a_long_text(levels: int, padding: int) -> None:
     items = b"[" * levels + b"]" * levels + b',"' + b"x" * padding + b'"'
     message = decode(b'{"jsonrpc":"2.0","id":1,"method":"x","params":[%b]}' % items)
     assert isinstance(message, Request if levels <= MOST_LEVELS - 2 else Unreadable)
 
 
 @pytest.mark.parametrize("number", [b"1e300", b"-1.5E+0300", b"1e-310", b"9E999"])
-def test_message_with_too_many_slow_numbers_is_refused_before_parsing(number: bytes) -> None:
+def test_message_with_too_many_numbers_that_parse_slowly_is_refused_before_parsing(number: bytes) -> None:
     line = (
         b'{"jsonrpc": "2.0", "id": 7, "method": "m", "params": {"a": [' + b", ".join([number] * (MOST_FAR + 1)) + b"]}}"
     )
@@ -208,13 +208,13 @@ def test_message_with_too_many_slow_numbers_is_refused_before_parsing(number: by
     assert not has_many_far(line.replace(number, b"1.5e10", 1) + b" " * 100_000)
 
 
-def test_common_numbers_and_strings_are_not_slow_numbers() -> None:
+def test_common_numbers_and_strings_do_not_count_as_numbers_that_parse_slowly() -> None:
     for other in (b"1.5e10", b"12345678901234", b"0.00000000000001", b'"e123"', b'"1e2345"', b'{"e":1}'):
         assert not has_many_far(b"[" + b",".join([other] * (MOST_FAR + 1)) + b"]"), other
     assert not has_many_far(b"1e300," * 1000)
 
 
-def test_numbers_inside_a_string_are_not_slow_numbers() -> None:
+def test_numbers_inside_a_string_do_not_count_as_numbers_that_parse_slowly() -> None:
     assert not has_many_far(b'["' + b"1e300 " * (MOST_FAR + 1) + b'"]')
 
 
@@ -235,6 +235,6 @@ def test_numbers_inside_a_string_are_not_slow_numbers() -> None:
         ({"a": 1, "b": [2]}, 4),
     ],
 )
-def test_is_checkable_counts_slow_numbers_by_their_cost(item: Any, parts: int) -> None:
+def test_is_checkable_function_counts_numbers_that_compare_slowly_by_their_cost(item: Any, parts: int) -> None:
     assert is_checkable([item], parts)
     assert not is_checkable([item], parts - 1)

@@ -14,7 +14,7 @@ def test_json_rpc_messages_are_equal_by_value() -> None:
     assert len({Notification("a"), Notification("a"), Notification("b")}) == 2
 
 
-def test_json_rpc_messages_have_no_other_attributes() -> None:
+def test_json_rpc_messages_accept_no_other_attributes() -> None:
     with pytest.raises(AttributeError):
         Response(1, None).note = "x"  # type: ignore[attr-defined]
 
@@ -23,7 +23,7 @@ def test_json_rpc_messages_can_be_copied_with_a_change() -> None:
     assert attrs.evolve(Request(1, "ping"), id=2) == Request(2, "ping")
 
 
-def test_size_is_not_part_of_equality_and_hash_of_a_request() -> None:
+def test_requests_that_differ_only_in_size_are_equal_and_have_the_same_hash() -> None:
     assert Request(1, "ping", size=10) == Request(1, "ping", size=20)
     assert hash(Request(1, "ping", size=10)) == hash(Request(1, "ping", size=20))
 
@@ -32,7 +32,7 @@ def test_json_rpc_messages_of_different_classes_are_never_equal() -> None:
     assert Notification("a", None) != Response("a", None)
 
 
-def test_repr_of_a_json_rpc_message_omits_absent_members() -> None:
+def test_repr_of_a_json_rpc_message_omits_absent_fields() -> None:
     assert repr(Request(1, "ping", {"a": 1})) == "Request(id=1, method='ping', params={'a': 1}, size=0)"
     assert repr(Notification("a")) == "Notification(method='a')"
 

@@ -25,7 +25,7 @@ FORBIDDEN = frozenset("\x1b\r\n\x00\x85\x9b\u2028\u2029\u202e\ud800")
 
 
 @given(st.text())
-def test_clean_replaces_unprintable_characters_and_keeps_the_length_of_the_text(text: str) -> None:
+def test_clean_function_replaces_unprintable_characters_and_keeps_the_length_of_the_text(text: str) -> None:
     words = clean(text)
     assert words.isprintable()
     assert len(words) == len(text)
@@ -33,7 +33,7 @@ def test_clean_replaces_unprintable_characters_and_keeps_the_length_of_the_text(
     assert clean(words) == words
 
 
-def test_clean_marks_removed_characters_in_the_text() -> None:
+def test_clean_function_marks_removed_characters_in_the_text() -> None:
     assert clean("a\tb\r\nc\u2028d\x1b[31m\x9b") == "a b  c d\ufffd[31m\ufffd"
 
 
@@ -62,7 +62,7 @@ def test_peer_error_keeps_the_received_message_unchanged() -> None:
     assert PeerError(-32000, NASTY).message == NASTY
 
 
-def test_last_stderr_lines_are_cleaned_and_the_sink_gets_them_unchanged() -> None:
+def test_last_stderr_lines_are_made_printable_but_the_stderr_file_gets_them_unchanged() -> None:
     class Sink:
         text = ""
 
@@ -77,7 +77,7 @@ def test_last_stderr_lines_are_cleaned_and_the_sink_gets_them_unchanged() -> Non
 
 
 @pytest.mark.parametrize("params", [None, []])
-def test_unknown_notification_name_is_cleaned_in_the_log(params: object) -> None:
+def test_name_of_an_unknown_notification_is_made_printable_in_the_log(params: object) -> None:
     event = client_of(LATEST_LEGACY).receive(Notification(f"x{NASTY}", params))
     assert isinstance(event, Ignored)
     assert not FORBIDDEN & set(event.reason)
