@@ -40,7 +40,7 @@ async def test_json_api_response_without_a_schema_becomes_structured_content_if_
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 5000 + b"]" * 5000, b'{"a": 1e999}', b"[" * 300 + b"]" * 300])
-async def test_json_api_response_that_cannot_be_re_encoded_becomes_text(body: bytes) -> None:
+async def test_json_api_response_that_cannot_be_encoded_again_becomes_text(body: bytes) -> None:
     result = await answered(Answer(body=body))
     assert not result.is_error
     assert result.text == body.decode("utf-8", "replace")
@@ -62,7 +62,7 @@ async def test_text_image_audio_and_binary_api_responses_become_content_blocks()
 LARGER = "200 OK, and the answer is larger than 1,000 bytes; this is its beginning: ask for less"
 
 
-async def test_too_large_api_response_is_truncated_also_when_compressed() -> None:
+async def test_too_large_api_response_is_truncated_even_if_it_is_compressed() -> None:
     result = await answered(Answer(body=b"x" * 1001, kind="text/plain"), max_bytes=1000)
     assert (result.is_error, result.content) == (None, [TextContent("x" * 1000), TextContent(LARGER)])
     bomb = Answer(body=gzip.compress(b"x" * 50_000_000), kind="text/plain", headers={"content-encoding": "gzip"})
@@ -91,12 +91,12 @@ async def test_api_response_with_an_unaccepted_content_encoding_is_not_read(codi
 
 
 @pytest.mark.parametrize("body", [GZIP[:-9], GZIP[:5], GZIP + GZIP, GZIP + b"x", b"no gzip", b"\0" * 100_000])
-async def test_damaged_compressed_api_response_becomes_a_note(body: bytes) -> None:
+async def test_damaged_compressed_api_response_is_replaced_by_an_explanatory_text(body: bytes) -> None:
     result = await answered(Answer(body=body, kind="text/plain", headers={"content-encoding": "gzip"}))
     assert (result.is_error, result.text) == (None, "200 OK, and the body is incomplete or damaged")
 
 
-async def test_decompressing_an_api_response_lets_other_tasks_run() -> None:
+async def test_other_tasks_run_while_an_api_response_is_decompressed() -> None:
     turns = 0
 
     async def count() -> None:
@@ -130,7 +130,7 @@ class OnePiece(httpx2.AsyncByteStream):
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_cancel_at_any_step_of_an_api_response_leaves_no_connection_open(turns: int) -> None:
+async def test_openapi_call_cancelled_at_any_checkpoint_of_the_response_leaves_no_connection_open(turns: int) -> None:
     packed = Answer(body=gzip.compress(bytes(900_000)), headers={"content-encoding": "gzip"})
     async with (
         open_api(packed) as api,
@@ -146,7 +146,7 @@ async def test_cancel_at_any_step_of_an_api_response_leaves_no_connection_open(t
         assert (await client.call_tool("do")).text == "\0" * 900_000  # on a connection that can be used
 
 
-async def test_endless_api_response_is_cut_at_the_size_limit() -> None:
+async def test_endless_api_response_is_truncated_at_the_size_limit() -> None:
     pieces = 0
 
     class Endless(httpx2.AsyncByteStream):
@@ -196,7 +196,7 @@ async def test_api_response_is_decoded_in_each_supported_charset(name: str) -> N
     assert (await answered(answer)).text == text
 
 
-async def test_api_response_body_already_read_by_an_event_hook_is_the_result() -> None:
+async def test_api_response_body_that_an_event_hook_has_read_is_still_returned_as_result() -> None:
     async def read(response: httpx2.Response) -> None:
         await response.aread()
 
@@ -215,7 +215,7 @@ async def test_api_response_body_already_read_by_an_event_hook_is_the_result() -
         (Answer(503, b"", headers={"retry-after": "7" * 5000}), "503 Service Unavailable"),
     ],
 )
-async def test_api_response_with_http_status_400_or_higher_is_a_tool_error(answer: Answer, text: str) -> None:
+async def test_api_response_with_http_status_400_or_higher_causes_a_tool_error(answer: Answer, text: str) -> None:
     result = await answered(answer, answering({"type": "object"}))
     assert (result.is_error, result.text) == (True, text)
 
@@ -247,7 +247,7 @@ DECLARED = {"type": "object", "properties": {"id": {"type": "integer"}}, "requir
         (Answer(200, b"null"), ["null", "200 OK, but the answer differs from what the API declares: "]),
     ],
 )
-async def test_undeclared_successful_api_response_becomes_a_note_allowed_by_the_output_schema(
+async def test_successful_api_response_with_an_undeclared_status_becomes_a_text_that_the_output_schema_allows(
     schema: Any, answer: Answer, texts: list[str]
 ) -> None:
     async with open_api(answer) as api:
@@ -278,7 +278,7 @@ async def test_api_response_that_matches_its_schema_is_structured_whatever_its_c
         (httpx2.ReadTimeout("10.0.0.7"), "201 Created, and the body did not arrive in time"),
     ],
 )
-async def test_api_response_that_breaks_off_after_a_success_status_becomes_a_note(
+async def test_api_response_that_breaks_off_after_a_success_status_becomes_an_explanatory_text(
     failure: Exception, note: str
 ) -> None:
     class Broken(httpx2.AsyncByteStream):
@@ -330,7 +330,7 @@ async def test_object_schemas_of_api_responses_are_not_wrapped(schema: Any, is_w
         (True, (), False),
     ],
 )
-async def test_output_schema_exists_only_if_all_successful_api_responses_have_a_schema(
+async def test_openapi_tool_has_an_output_schema_only_if_all_successful_responses_have_a_schema(
     schema: Any, others: tuple[str, ...], has: bool
 ) -> None:
     async with open_api() as api:
@@ -340,7 +340,7 @@ async def test_output_schema_exists_only_if_all_successful_api_responses_have_a_
     assert (tool.output_schema is not None) is has
 
 
-async def test_event_hook_that_raises_for_status_gives_a_tool_error_with_the_status() -> None:
+async def test_event_hook_that_raises_for_an_http_status_causes_a_tool_error_with_the_status() -> None:
     async def refuse(response: httpx2.Response) -> None:
         response.raise_for_status()
 
@@ -357,7 +357,7 @@ async def test_api_response_to_a_head_request_has_no_body() -> None:
 
 
 @pytest.mark.parametrize("follows", [True, False])
-async def test_redirects_are_followed_only_within_the_origin(follows: bool) -> None:
+async def test_openapi_tool_follows_redirects_only_within_the_origin_of_the_api(follows: bool) -> None:
     async def answer(seen: Seen) -> Answer:
         return Answer(307, headers={"location": "/there"}) if seen.target == "/do" else Answer(body=b"{}")
 
@@ -375,7 +375,7 @@ async def test_redirects_are_followed_only_within_the_origin(follows: bool) -> N
         assert elsewhere.seen == []
 
 
-async def test_endless_redirects_are_a_tool_error() -> None:
+async def test_endless_redirects_of_the_api_cause_a_tool_error() -> None:
     async with open_api(Answer(302, headers={"location": "/do"}), follow_redirects=True) as api:
         assert (await called(api, document(), {})).is_error
     assert len(api.seen) == 6
@@ -388,7 +388,7 @@ async def test_endless_redirects_are_a_tool_error() -> None:
         (httpx2.ReadTimeout("10.0.0.7 is internal"), "the API did not answer in time"),
     ],
 )
-async def test_network_failure_is_reported_without_internal_addresses(
+async def test_network_failure_of_an_openapi_tool_is_reported_without_internal_addresses(
     failure: Exception, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: httpx2.Request) -> httpx2.Response:

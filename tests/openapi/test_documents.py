@@ -28,7 +28,7 @@ def in_parts() -> dict[str, Any]:
     return document() | {"paths": {"/do": {"$ref": "pets.json#/item"}}}
 
 
-async def test_relative_references_are_loaded_once_per_document() -> None:
+async def test_relative_references_of_an_openapi_document_are_loaded_once_per_document() -> None:
     asked: list[str] = []
 
     def load(uri: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def test_reference_to_another_document_without_a_loader_raises_value_error(uri: 
         ({"name": "p", "in": "query", "schema": {"type": "integr"}}, "the schema of the arguments is invalid"),
     ],
 )
-def test_invalid_operation_is_named_in_the_error(parameter: Any, words: str) -> None:
+def test_error_for_an_invalid_openapi_operation_names_the_operation(parameter: Any, words: str) -> None:
     described = document(parameters=[parameter], components={"loop": {"$ref": "#/components/loop"}})
     with pytest.raises(ValueError, match=rf"^GET /do: .*{words}"):
         from_openapi(described, http=HTTP, operations=["do"])
@@ -88,7 +88,7 @@ def test_unsupported_openapi_versions_are_refused(version: str) -> None:
         ({"http": httpx2.Client(base_url="http://api.test")}, "AsyncClient, which runs on trio, not Client"),
     ],
 )
-def test_wrong_from_openapi_argument_raises_error_with_advice(changed: Any, words: str) -> None:
+def test_from_openapi_with_a_wrong_argument_raises_an_error_with_advice(changed: Any, words: str) -> None:
     given: Any = {"document": document(), "http": HTTP, "operations": ["do"]} | changed
     with pytest.raises(TypeError, match=words):
         from_openapi(given.pop("document"), **given)
@@ -97,7 +97,7 @@ def test_wrong_from_openapi_argument_raises_error_with_advice(changed: Any, word
 
 
 @pytest.mark.parametrize("is_old", [True, False])
-async def test_openapi_schemas_become_json_schemas(is_old: bool) -> None:
+async def test_openapi_schemas_are_converted_to_json_schemas(is_old: bool) -> None:
     schema = {
         "x-internal": 1,
         "anyOf": [{"type": "string", "nullable": True, "enum": ["a"]}, {"$ref": "#/components/schemas/N"}],
@@ -123,7 +123,7 @@ async def test_openapi_schemas_become_json_schemas(is_old: bool) -> None:
 
 
 @pytest.mark.commands
-def test_missing_httpx2_names_the_extra_to_install() -> None:
+def test_error_for_missing_httpx2_names_the_extra_to_install() -> None:
     code = "import sys; sys.modules['httpx2'] = None\nfrom trio_mcp import from_openapi\n"
     code += "from_openapi({}, http=None, operations=[])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -136,7 +136,7 @@ async def test_openapi_server_can_be_mounted_in_another_server() -> None:
     assert list(await tools_of(server)) == ["pets_listPets"]
 
 
-async def test_yaml_document_may_have_integer_statuses_and_date_examples() -> None:
+async def test_openapi_document_in_yaml_can_have_integer_statuses_and_date_examples() -> None:
     yaml = pytest.importorskip("yaml")
     described = yaml.safe_load("""
         openapi: 3.0.0
@@ -180,7 +180,7 @@ async def test_openapi_data_and_properties_that_look_like_references_are_unchang
     ],
     ids=["property", "allOf", "component", "component in allOf"],
 )
-async def test_read_only_properties_are_not_required_in_requests(identity: Any, is_old: bool) -> None:
+async def test_read_only_openapi_properties_are_not_required_in_requests(identity: Any, is_old: bool) -> None:
     schemas = {
         "Id": {"type": "integer", "readOnly": True},
         "Named": {"type": "object", "properties": {"id": identity, "name": {}}},
@@ -207,7 +207,7 @@ async def test_read_only_properties_are_not_required_in_requests(identity: Any, 
     assert given.faults({"name": "Rex", "id": 1}) is None
 
 
-async def test_discriminator_property_is_required_in_requests() -> None:
+async def test_openapi_discriminator_property_is_required_in_requests() -> None:
     kinds = [{"type": "object", "properties": {"kind": {"type": "string"}, each: {}}} for each in "ab"]
     schema = {"oneOf": kinds, "discriminator": {"propertyName": "kind", "mapping": {"a": "#/components/schemas/A"}}}
     described = document(method="post", requestBody={"content": {"application/json": {"schema": schema}}})

@@ -102,7 +102,7 @@ def everything(_: APIOperation) -> bool:
 HTTP = httpx2.AsyncClient(base_url="https://api.test/")
 
 
-async def test_only_the_selected_operations_become_tools() -> None:
+async def test_from_openapi_creates_tools_only_for_the_selected_operations() -> None:
     for asked, names in (
         (["listPets", "GET /pets/{id}"], ["listPets", "get_pets_id"]),
         (lambda operation: "pets" in operation.tags, ["listPets"]),
@@ -112,18 +112,18 @@ async def test_only_the_selected_operations_become_tools() -> None:
         assert list(await tools_of(from_openapi(PETS, http=HTTP, operations=asked))) == names
 
 
-async def test_operation_tags_become_tool_tags() -> None:
+async def test_tags_of_openapi_operations_become_tags_of_their_tools() -> None:
     server = from_openapi(PETS, http=HTTP, operations=everything)
     server.disable("pets")
     assert "listPets" not in await tools_of(server)
 
 
-async def test_unknown_operation_name_raises_value_error() -> None:
+async def test_from_openapi_with_an_unknown_operation_name_raises_value_error() -> None:
     with pytest.raises(ValueError, match=r"no operation 'POST /dogs', 'listpets'"):
         from_openapi(PETS, http=HTTP, operations=["listpets", "POST /dogs", "drop"])
 
 
-async def test_tools_have_valid_names_and_annotations_of_their_http_methods() -> None:
+async def test_openapi_tools_have_valid_names_and_annotations_that_fit_their_http_methods() -> None:
     tools = await tools_of(from_openapi(PETS, http=HTTP, operations=everything))
     assert set(tools) == {"listPets", "add_pet", "get_pets_id", "drop", "change"}
     hints = {name: tool.annotations for name, tool in tools.items()}
@@ -146,14 +146,14 @@ async def test_tool_names_of_operations_are_made_unique() -> None:
 
 
 @pytest.mark.parametrize(("length", "kept"), [(64, 64), (65, 64)])
-async def test_tool_name_has_at_most_64_characters(length: int, kept: int) -> None:
+async def test_openapi_tool_name_has_at_most_64_characters(length: int, kept: int) -> None:
     paths = {f"/{number}": {"get": {"operationId": "a" * length + end}} for number, end in enumerate(("", "."))}
     described: dict[str, Any] = {"openapi": "3.0.0", "paths": paths}
     names = list(await tools_of(from_openapi(described, http=HTTP, operations=everything)))
     assert names == ["a" * kept, "a" * 56 + "_2"]
 
 
-async def test_openapi_3_0_schemas_omit_read_only_and_write_only_properties_per_direction() -> None:
+async def test_openapi_3_0_schemas_omit_read_only_properties_in_requests_and_write_only_ones_in_responses() -> None:
     tools = await tools_of(from_openapi(PETS, http=HTTP, operations=everything))
     assert tools["listPets"].input_schema["properties"]["limit"] == {"type": "integer", "exclusiveMinimum": 0}
     sent = tools["add_pet"].input_schema["$defs"]["Pet"]
@@ -182,7 +182,7 @@ async def test_openapi_tool_call_sends_an_http_request_and_returns_the_api_respo
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_cancelled_call_closes_the_http_request_to_the_api(era: Any) -> None:
+async def test_cancelled_call_of_an_openapi_tool_closes_the_http_request_to_the_api(era: Any) -> None:
     begun = trio.Event()
 
     async def wait(_: Seen) -> Answer:
@@ -229,7 +229,7 @@ SHADOWED: dict[str, Any] = {
 }
 
 
-async def test_operation_id_that_looks_like_a_method_and_path_selects_nothing() -> None:
+async def test_openapi_operation_id_that_looks_like_a_method_and_path_selects_no_operation() -> None:
     server = from_openapi(SHADOWED, http=HTTP, operations=["GET /pets"])
     assert list(await tools_of(server)) == ["list"]
     with pytest.raises(ValueError, match=r"no operation 'GET /dogs'"):
@@ -240,19 +240,19 @@ async def test_operation_id_that_looks_like_a_method_and_path_selects_nothing() 
         )
 
 
-async def test_duplicate_operation_id_is_refused_if_selected_by_id() -> None:
+async def test_from_openapi_raises_if_a_selected_operation_id_occurs_twice() -> None:
     with pytest.raises(ValueError, match=r"'twice' twice: write 'GET /all' or 'PUT /all' instead"):
         from_openapi(SHADOWED, http=HTTP, operations=["list", "twice"])
     assert list(await tools_of(from_openapi(SHADOWED, http=HTTP, operations=["PUT /all"]))) == ["twice_2"]
     assert list(await tools_of(from_openapi(SHADOWED, http=HTTP, operations=["list", "GET /pets"]))) == ["list"]
 
 
-async def test_operations_that_are_not_strings_raise_type_error() -> None:
+async def test_from_openapi_with_operations_that_are_not_strings_raises_type_error() -> None:
     with pytest.raises(TypeError, match="operations must be strings or a function"):
         from_openapi(PETS, http=HTTP, operations=[None])  # type: ignore[list-item]
 
 
-async def test_cookies_set_by_the_api_last_only_for_the_call() -> None:
+async def test_openapi_tool_keeps_cookies_set_by_the_api_only_during_the_call() -> None:
     async def answer(seen: Seen) -> Answer:
         if seen.target == "/do":
             return Answer(302, headers={"set-cookie": "hop=1", "location": "/there"})

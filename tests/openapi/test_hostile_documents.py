@@ -135,14 +135,14 @@ async def test_openapi_reference_to_a_document_that_the_loader_does_not_have_rai
         from_openapi(described, http=HTTP, operations=everything, loader=loader)
 
 
-async def test_nan_and_infinity_in_a_schema_do_not_break_tools_list() -> None:
+async def test_tools_list_succeeds_although_an_openapi_schema_contains_nan_or_infinity() -> None:
     schema = {"type": "number", "default": float("nan"), "maximum": float("inf"), "minimum": None}
     described = document(parameters=[{"name": "p", "in": "query", "schema": schema}])
     tools = await tools_of(from_openapi(described, http=HTTP, operations=everything))
     assert tools["do"].input_schema["properties"]["p"] == {"type": "number", "default": None}
 
 
-async def test_integer_statuses_and_dates_of_yaml_are_read() -> None:
+async def test_openapi_document_read_from_yaml_can_contain_integer_statuses_and_dates() -> None:
     schema = {"type": "object", "properties": {"d": {"type": "string", "example": datetime.date(2026, 1, 2)}}}
     described = document(responses={200: {"content": {"application/json": {"schema": schema}}}})
     tools = await tools_of(from_openapi(described, http=HTTP, operations=everything))

@@ -50,7 +50,7 @@ def large(count: int) -> dict[str, Any]:
     }
 
 
-async def test_large_document_is_read_in_linear_time() -> None:
+async def test_large_openapi_document_is_read_in_linear_time() -> None:
     def read(count: int, operations: Any = everything) -> int:
         described = large(count)
         return instructions_of(lambda: from_openapi(described, http=HTTP, operations=operations))
@@ -85,7 +85,7 @@ async def test_openapi_schema_with_too_many_definitions_keeps_the_nearest_defini
         assert not (await called(api, described, {"body": value})).is_error
 
 
-def test_operation_of_a_large_document_is_declared_in_few_instructions() -> None:
+def test_operation_of_a_large_openapi_document_is_declared_in_few_instructions() -> None:
     described, names = large(150), [f"put{number}" for number in range(100)]
 
     def read(count: int) -> int:
@@ -132,7 +132,9 @@ def multiplying(levels: int) -> dict[str, Any]:
         ({"anyOf": [{"$ref": "#/components/schemas/S0"}] * 50}, multiplying(20)),
     ],
 )
-def test_operation_with_multiplying_references_is_refused_when_declared(schema: Any, components: Any) -> None:
+def test_openapi_operation_whose_schema_references_multiply_is_refused_when_it_is_declared(
+    schema: Any, components: Any
+) -> None:
     described = document(
         parameters=[{"name": "p", "in": "query", "schema": schema}], components={"schemas": components}
     )
@@ -142,7 +144,7 @@ def test_operation_with_multiplying_references_is_refused_when_declared(schema: 
     from_openapi(described, http=HTTP, operations=["other"])
 
 
-async def test_api_response_with_an_uncheckable_schema_becomes_text_with_a_note() -> None:
+async def test_api_response_becomes_text_with_an_explanation_if_its_schema_cannot_be_checked() -> None:
     schema = {"type": "object", "allOf": [{"$ref": "#/components/schemas/S0"}]}
     described = document(
         responses={200: {"content": {"application/json": {"schema": schema}}}},
@@ -181,7 +183,7 @@ def test_openapi_all_of_chain_beyond_the_limit_is_refused_in_linear_time() -> No
     from_openapi(with_body({"$ref": "#/components/schemas/S99"}, chain(100)), http=HTTP, operations=["do"])
 
 
-async def test_schema_with_an_uncheckable_property_pattern_accepts_everything() -> None:
+async def test_openapi_schema_with_a_property_pattern_that_cannot_be_checked_accepts_every_value() -> None:
     schema = {"patternProperties": {"^(?!x)": {"type": "integer"}, "^y": {}}, "additionalProperties": False}
     read = (await tools_of(from_openapi(with_body(schema, {}), http=HTTP, operations=["do"])))["do"]
     assert read.input_schema["properties"]["body"] == {}

@@ -59,7 +59,9 @@ LIST, OBJECT = ["a", "b,c"], {"r": 1, "g": "x y"}
         ("query", {"content": {"application/json": {}}}, {"a": [1]}, "/do?p=%7B%22a%22%3A%5B1%5D%7D"),
     ],
 )
-async def test_parameter_is_written_into_the_url_in_its_style(place: str, said: Any, value: Any, sent: str) -> None:
+async def test_openapi_parameter_is_written_into_the_url_in_its_declared_style(
+    place: str, said: Any, value: Any, sent: str
+) -> None:
     async with open_api() as api:
         result = await called(api, parameter(place, **said), {"p": value})
         assert not result.is_error, result.text
@@ -70,7 +72,7 @@ async def test_parameter_is_written_into_the_url_in_its_style(place: str, said: 
     ("value", "sent"),
     [("a/b", "a%2Fb"), ("?q=1#f", "%3Fq%3D1%23f"), ("%2e%2e", "%252e%252e"), ("a\r\nb", "a%0D%0Ab"), ("...", "...")],
 )
-async def test_path_parameter_is_written_as_one_segment(value: str, sent: str) -> None:
+async def test_openapi_path_parameter_is_written_as_one_path_segment(value: str, sent: str) -> None:
     async with open_api() as api:
         await called(api, parameter("path"), {"p": value})
     assert [seen.target for seen in api.seen] == [f"/do/{sent}/end"]
@@ -79,7 +81,7 @@ async def test_path_parameter_is_written_as_one_segment(value: str, sent: str) -
 @pytest.mark.parametrize(
     "value", ["..", ".", "../admin", "a/../../b", "..\\admin", "a/.", "..;x", "", [], ["..", "x/.."]]
 )
-async def test_path_parameter_that_would_leave_the_path_is_refused(value: Any) -> None:
+async def test_openapi_path_parameter_that_would_leave_the_path_is_refused(value: Any) -> None:
     async with open_api() as api:
         result = await called(api, parameter("path"), {"p": value})
     assert result.is_error
@@ -87,7 +89,7 @@ async def test_path_parameter_that_would_leave_the_path_is_refused(value: Any) -
     assert api.seen == []
 
 
-async def test_path_parameters_that_together_form_dots_are_refused() -> None:
+async def test_openapi_path_parameters_that_could_together_form_dots_are_refused() -> None:
     described = document(
         path="/x/{a}{b}/end", parameters=[{"name": name, "in": "path", "schema": {"type": "string"}} for name in "ab"]
     )
@@ -100,7 +102,7 @@ async def test_path_parameters_that_together_form_dots_are_refused() -> None:
     assert [seen.target for seen in api.seen] == ["/x/.%E2%80%8B/end"]
 
 
-async def test_header_and_cookie_parameters_cannot_inject_other_headers() -> None:
+async def test_openapi_header_and_cookie_parameters_cannot_inject_other_headers() -> None:
     described = document(
         parameters=[
             {"name": "X-List", "in": "header", "schema": True},
@@ -119,7 +121,7 @@ async def test_header_and_cookie_parameters_cannot_inject_other_headers() -> Non
     assert len(api.seen) == 1
 
 
-async def test_parameters_set_by_the_http_client_are_not_tool_arguments() -> None:
+async def test_openapi_parameters_that_the_http_client_sets_are_not_tool_arguments() -> None:
     described = document(
         parameters=[
             {"name": "key", "in": "query", "required": True, "schema": True},
@@ -133,7 +135,7 @@ async def test_parameters_set_by_the_http_client_are_not_tool_arguments() -> Non
     assert api.seen[0].target == "/do?a=b&key=own"
 
 
-async def test_parameter_name_used_in_several_places_becomes_several_arguments() -> None:
+async def test_openapi_parameter_name_used_in_several_places_becomes_several_tool_arguments() -> None:
     places = ("cookie", "header", "query", "path")
     described = document(
         path="/do/{id}",
@@ -196,14 +198,16 @@ def posting(kind: str, schema: Any = True, **more: Any) -> dict[str, Any]:
         (posting("*/*"), "", "application/octet-stream", b""),
     ],
 )
-async def test_request_body_is_sent_in_its_media_type(described: Any, body: Any, kind: str, sent: bytes) -> None:
+async def test_openapi_request_body_is_sent_in_its_declared_media_type(
+    described: Any, body: Any, kind: str, sent: bytes
+) -> None:
     async with open_api() as api:
         result = await called(api, described, {"body": body})
         assert not result.is_error, result.text
     assert (api.seen[0].headers["content-type"], api.seen[0].body) == (kind, sent)
 
 
-async def test_form_with_files_is_sent_as_multipart() -> None:
+async def test_openapi_form_with_files_is_sent_as_multipart() -> None:
     described = posting("multipart/form-data", FORM)
     tools = await tools_of(from_openapi(described, http=HTTP, operations=["do"]))
     file = tools["do"].input_schema["properties"]["body"]["properties"]["file"]
@@ -221,7 +225,7 @@ async def test_form_with_files_is_sent_as_multipart() -> None:
     assert b'name="name"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\na"\r\nb\r\n' in seen.body
 
 
-async def test_file_name_of_a_form_file_can_be_given() -> None:
+async def test_caller_of_an_openapi_tool_can_set_the_file_name_of_a_form_file() -> None:
     many = {"type": "array", "items": {"type": "string", "format": "binary"}}
     described = posting("multipart/form-data", {"type": "object", "properties": FORM["properties"] | {"more": many}})
     tools = await tools_of(from_openapi(described, http=HTTP, operations=["do"]))
@@ -239,7 +243,7 @@ async def test_file_name_of_a_form_file_can_be_given() -> None:
     assert b"file_filename" not in seen.body
 
 
-async def test_json_is_preferred_among_the_media_types_of_a_request_body() -> None:
+async def test_openapi_request_body_with_several_media_types_is_sent_as_json_if_possible() -> None:
     kinds = ("application/xml", "multipart/form-data", "application/json; charset=utf-8", "application/vnd.x+json")
     described = document(method="post", requestBody={"content": {kind: {"schema": True} for kind in kinds}})
     async with open_api() as api:
@@ -257,7 +261,7 @@ async def test_invalid_arguments_of_an_openapi_tool_send_no_http_request() -> No
     assert api.seen == []
 
 
-async def test_too_long_url_is_an_invalid_arguments_error() -> None:
+async def test_openapi_call_whose_url_is_too_long_gets_an_invalid_arguments_error() -> None:
     async with open_api() as api:
         result = await called(api, parameter("query"), {"p": "x" * 100_000})
     assert result.text == "Invalid arguments for do: the URL would be invalid or too long"
@@ -282,13 +286,13 @@ VARIABLES = {"url": "/{version}/{area}", "variables": {"version": {"default": "v
         (document() | serving("https://else.test") | {"servers": []}, "/base", "/base/do"),
     ],
 )
-async def test_server_urls_are_relative_to_the_base_url(described: Any, base: str, sent: str) -> None:
+async def test_openapi_server_urls_are_resolved_relative_to_the_base_url(described: Any, base: str, sent: str) -> None:
     async with open_api(base=base) as api:
         await called(api, described, {}, variables={"version": "v2", "area": "eu west"})
     assert [seen.target for seen in api.seen] == [sent]
 
 
-async def test_servers_of_operation_and_path_override_the_servers_of_the_document() -> None:
+async def test_openapi_servers_of_an_operation_or_path_override_the_servers_of_the_document() -> None:
     described = document() | {"servers": [{"url": "/root"}]}
     item = described["paths"]["/do"]
     item["servers"] = [{"url": "/item"}]
@@ -303,7 +307,7 @@ async def test_servers_of_operation_and_path_override_the_servers_of_the_documen
     "url",
     ["https://else.test/v1", "//else.test", "http://api.test", "https://api.test:8443", "https://api.test@else.test"],
 )
-def test_operation_on_another_origin_is_refused_unless_allowed(url: str) -> None:
+def test_openapi_operation_on_another_origin_is_refused_if_it_is_not_allowed(url: str) -> None:
     with pytest.raises(ValueError, match=r"GET /do: the document has this operation at .*: document\.pop\('servers'\)"):
         from_openapi(serving(url), http=HTTP, operations=["do"])
     origin = HTTP.base_url.join(url)
@@ -314,13 +318,15 @@ def test_operation_on_another_origin_is_refused_unless_allowed(url: str) -> None
     ("variables", "words"),
     [({}, "'area' has no value"), ({"area": "x", "version": "v3"}, "must be one of .*, not 'v3'")],
 )
-def test_server_variable_without_a_valid_value_raises_value_error(variables: dict[str, str], words: str) -> None:
+def test_openapi_server_variable_without_a_valid_value_raises_value_error(
+    variables: dict[str, str], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         from_openapi(serving(VARIABLES), http=HTTP, operations=["do"], variables=variables)
 
 
 @pytest.mark.parametrize("place", ["document", "path", "operation"])
-async def test_code_suggested_in_the_error_about_servers_of_another_origin_works(place: str) -> None:
+async def test_error_about_openapi_servers_of_another_origin_suggests_code_that_runs(place: str) -> None:
     described = document()
     item = described["paths"]["/do"]
     {"document": described, "path": item, "operation": item["get"]}[place]["servers"] = [{"url": "https://else.test"}]
