@@ -231,7 +231,7 @@ async def test_inspector_page_shows_images_and_audio_but_opens_no_other_files(br
         await page.shows(".card .faint", "image/x-page")
 
 
-async def test_inspector_page_escapes_hostile_server_text_everywhere(browser: Browser) -> None:
+async def test_inspector_page_escapes_malicious_server_text_everywhere(browser: Browser) -> None:
     async with inspected(browser, Command([sys.executable, str(HOSTILE_SERVER)]), "legacy") as page:
         await page.shows("h1", HOSTILE)
         await chosen_first(page)
@@ -439,7 +439,7 @@ async def test_inspector_page_without_its_token_shows_nothing(browser: Browser) 
         assert "open the complete address" in await other.run("document.body.innerText")
 
 
-async def test_each_tab_of_the_inspector_page_starts_without_a_selection(browser: Browser) -> None:
+async def test_each_tab_of_the_inspector_page_opens_without_a_selected_item(browser: Browser) -> None:
     server = Server("garden")
 
     @server.tool
@@ -459,7 +459,7 @@ async def test_each_tab_of_the_inspector_page_starts_without_a_selection(browser
             assert await page.count("[aria-current]") == 0
 
 
-async def test_reconnecting_resets_the_log_level_on_the_inspector_page(browser: Browser) -> None:
+async def test_log_level_on_the_inspector_page_is_reset_when_it_reconnects(browser: Browser) -> None:
     async with inspected(browser, Server("garden")) as page:
         await page.shows("#state", "connected")
         await page.click("#tabs button", "Logs")

@@ -78,7 +78,7 @@ def reason_over(wire: str, era: str) -> str:
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("wire", WIRES)
-async def test_call_from_the_inspector_page_shows_progress_and_cancels_with_its_reason(
+async def test_call_from_the_inspector_page_shows_progress_and_can_be_cancelled_with_a_reason(
     browser: Browser, wire: str, era: str, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "fifo")
