@@ -120,7 +120,7 @@ def outline(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ORIGINALS)
-async def test_ported_server_has_the_tools_and_parameters_of_the_original(name: str) -> None:
+async def test_ported_example_server_has_the_tools_and_parameters_of_the_original(name: str) -> None:
     async with open_memory(ports()[name]) as client:
         listed = {tool.name: outline(tool.input_schema) async for tool in client.list_tools()}
     assert listed == {tool["name"]: outline(tool["inputSchema"]) for tool in ORIGINALS[name]}
