@@ -80,7 +80,7 @@ SLOW: dict[str, Callable[[int], list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", SLOW)
-def test_timeline_is_computed_in_linear_time(kind: str, tmp_path: Path) -> None:
+def test_timeline_of_a_recording_is_computed_in_linear_time(kind: str, tmp_path: Path) -> None:
     def cost(count: int) -> int:
         path = written(tmp_path / f"{count}.jsonl", *SLOW[kind](count))
         return instructions_of(lambda: timeline([read_recording(path)]))
@@ -90,7 +90,7 @@ def test_timeline_is_computed_in_linear_time(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", ["[],", "{},", "1,", '"",', '{"a":[0]},'])
-def test_recorded_line_that_would_need_much_memory_is_read_without_its_message_contents(
+def test_recorded_line_that_would_need_much_memory_is_read_without_the_contents_of_its_message(
     unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.recording.entries._HEAVIEST", 4_000_000)
@@ -196,7 +196,7 @@ def test_recorded_message_with_any_values_can_be_drawn(place: str, value: Any, t
 
 
 @pytest.mark.parametrize("words", [("timeline",), ("replay", "--patience", "1", "--", sys.executable, "-c", "input()")])
-def test_damaged_recording_is_reported_in_one_line_by_the_command(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_recording_commands_report_a_damaged_recording_in_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
     opening = {"t": 1, "dir": "out", "message": {"jsonrpc": "2.0", "method": "notifications/initialized"}}
     path = written(tmp_path / "a.jsonl", opening, "damaged", opening)
     command = [sys.executable, "-m", "trio_mcp.cli", words[0], str(path), *words[1:]]
@@ -248,7 +248,7 @@ trio.run(serve_stdio, server)
         ["x", '{"method": "GET"}', '{"id": "7"}', '{"jsonrpc": "1.0", "method": "x"}', '[{"id": 7}, {"a": 1}]'],
     ],
 )
-async def test_recording_of_a_server_that_prints_text_replays(texts: list[str], tmp_path: Path) -> None:
+async def test_recording_of_a_server_that_prints_text_can_be_replayed(texts: list[str], tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     command = [sys.executable, "-c", PRINTING, *texts]
     async with open_stdio(command, record=path, era="legacy") as client:
@@ -262,7 +262,7 @@ async def test_recording_of_a_server_that_prints_text_replays(texts: list[str], 
     assert "a message of the server: a message was recorded" in str(caught.value)
 
 
-async def test_server_that_newly_prints_text_fails_the_replay(tmp_path: Path) -> None:
+async def test_replay_fails_if_the_server_prints_text_that_is_not_in_the_recording(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     server = Server("s")
 
@@ -288,7 +288,7 @@ for line in sys.stdin:
 """
 
 
-async def test_text_printed_after_the_last_answer_does_not_fail_the_replay(tmp_path: Path) -> None:
+async def test_replay_succeeds_if_the_server_prints_text_after_the_last_response(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     command = [sys.executable, "-c", AFTER_ITS_ANSWERS]
     async with open_stdio(command, record=path, era="legacy"):

@@ -40,7 +40,9 @@ trio.run(main)
 UNITS = ("eyJ-", "eyJ.", "://a:b/", "-----BEGIN PRIVATE KEY-----", "token=a b=", '"', "[", "bearer ", "<token ")
 
 
-async def test_recording_of_texts_that_are_slow_to_mask_blocks_neither_clients_nor_shutdown(tmp_path: Path) -> None:
+async def test_recording_texts_whose_secrets_are_slow_to_mask_does_not_block_clients_or_shutdown(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "calls.jsonl"
     command = [sys.executable, "-c", SERVER, str(path)]
     with trio.fail_after(PATIENCE):
@@ -64,7 +66,7 @@ def job(message: object) -> WriteJob:
 
 
 @pytest.mark.parametrize("long", [{"password": "hunter2"}, "x" * 1000, [[["x"]] * 100], 10**300])
-async def test_message_beyond_the_size_limit_is_cut_before_masking(
+async def test_recorded_message_beyond_the_size_limit_is_truncated_before_secrets_are_masked(
     long: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
@@ -83,7 +85,7 @@ async def test_message_beyond_the_size_limit_is_cut_before_masking(
     assert "hunter2" not in str(searched)
 
 
-async def test_message_that_is_not_json_is_not_recorded() -> None:
+async def test_recorder_does_not_record_a_message_that_is_not_json() -> None:
     for data in (
         b"password=hunter2",
         b"\xff" * 100,

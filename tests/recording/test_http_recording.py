@@ -117,7 +117,7 @@ async def test_recording_of_an_http_session_is_complete_after_shutdown(server: S
     assert entries(path)[-1].event == "connection.ended"
 
 
-async def test_sessionless_http_requests_share_one_recording_with_exchange_numbers(
+async def test_http_requests_without_a_session_share_one_recording_that_numbers_each_request(
     server: Server, tmp_path: Path
 ) -> None:
     await run(server, tmp_path, 2, era="modern")
@@ -145,7 +145,9 @@ async def test_http_recording_contains_no_headers_or_secrets(server: Server, tmp
 
 
 @ERAS
-async def test_server_and_client_recordings_form_one_timeline(server: Server, tmp_path: Path, era: Any) -> None:
+async def test_recordings_of_server_and_client_can_be_shown_in_one_timeline(
+    server: Server, tmp_path: Path, era: Any
+) -> None:
     await run(server, tmp_path, 1, era=era)
     drawn = timeline([read_recording(tmp_path / name) for name in ("client0.jsonl", "server.jsonl")])
     (slow,) = [each for each in drawn.requests if each.name == "slow"]
@@ -174,7 +176,7 @@ async def test_request_with_an_unknown_session_starts_no_recording(server: Serve
 
 
 @ERAS
-async def test_recording_of_an_http_server_with_several_clients_replays(
+async def test_recording_of_an_http_server_with_several_clients_can_be_replayed(
     server: Server, tmp_path: Path, era: Any
 ) -> None:
     await run(server, tmp_path, 2, era=era)

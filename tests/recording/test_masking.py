@@ -95,7 +95,7 @@ HARMLESS_NAMES = (
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
-def test_value_of_a_member_with_a_secret_name_is_masked_in_data_and_text(name: str) -> None:
+def test_value_of_a_field_with_a_secret_name_is_masked_in_data_and_text(name: str) -> None:
     assert names_secret(name)
     data = {"user": "ann", name: "hunter2"}
     forms = (
@@ -122,7 +122,7 @@ def test_value_of_a_member_with_a_secret_name_is_masked_in_data_and_text(name: s
 
 
 @pytest.mark.parametrize("name", HARMLESS_NAMES)
-def test_value_of_a_member_with_a_harmless_name_is_not_masked(name: str) -> None:
+def test_value_of_a_field_with_a_harmless_name_is_not_masked(name: str) -> None:
     assert not names_secret(name)
     data = {name: "hunter2"}
     for form in (data, json.dumps(data), f"{name}=hunter2", f"{name}: hunter2", [{"name": name, "value": "hunter2"}]):
@@ -228,7 +228,7 @@ def test_nested_arguments_with_secret_names_are_masked(headers: dict[str, str], 
     assert (masked["params"]["arguments"]["request"]["headers"][key] == value) is not hidden
 
 
-def test_structured_content_and_its_text_get_the_same_mask() -> None:
+def test_secret_in_structured_content_and_its_text_gets_the_same_mask() -> None:
     data = {"user": "ann", "login": {"sessionId": "k3y", "pin": 1234}}
     result = {"structuredContent": data, "content": [{"type": "text", "text": json.dumps(data, indent=2)}]}
     masked: Any = Masking().masked(result)
@@ -248,7 +248,7 @@ def test_nested_json_strings_are_searched_for_secrets(depth: int) -> None:
     assert "ann" in masked
 
 
-def test_schema_of_a_secret_is_kept_without_its_example_values() -> None:
+def test_schema_of_a_secret_field_is_recorded_without_its_example_values() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -276,7 +276,7 @@ def test_schema_of_a_secret_is_kept_without_its_example_values() -> None:
         {"https://ann:hunter2@example.com": 1},
     ],
 )
-def test_value_named_by_a_sibling_member_is_masked(data: Any) -> None:
+def test_value_is_masked_if_a_field_beside_it_names_it_as_a_secret(data: Any) -> None:
     assert "hunter2" not in str(Masking().masked(data))
 
 
@@ -291,7 +291,7 @@ def test_text_too_long_to_search_for_secrets_is_replaced_by_a_mask_with_its_leng
     assert max(map(len, masked)) < 100
 
 
-def test_json_text_nested_too_deeply_is_masked_and_its_sibling_members_are_kept() -> None:
+def test_json_text_nested_too_deeply_is_masked_but_other_fields_beside_it_are_kept() -> None:
     masked = Masking().masked({"a": '{"a":' * 990 + "1" + "}" * 990, "b": "here"})
     assert masked["a"].startswith("masked:")
     assert masked["b"] == "here"
@@ -331,7 +331,7 @@ UNITS = (
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_masking_a_hostile_text_takes_linear_time(unit: str) -> None:
+def test_masking_secrets_in_a_malicious_text_takes_linear_time(unit: str) -> None:
     """The steps within each pattern are counted by tests/test_pattern_costs.py."""
 
     def cost(count: int) -> int:
@@ -344,7 +344,7 @@ def test_masking_a_hostile_text_takes_linear_time(unit: str) -> None:
     assert long < (45 if sys.version_info < (3, 12) else 60) * 6000  # newer ones count more
 
 
-def test_long_names_are_not_kept_in_memory_by_masking() -> None:
+def test_secret_masking_does_not_keep_long_names_in_memory() -> None:
     masking = Masking()
     tracemalloc.start()
     try:

@@ -140,7 +140,7 @@ async def test_client_and_server_record_the_same_messages(server: Server, tmp_pa
     assert stat.S_IMODE(ours.stat().st_mode) == 0o600
 
 
-async def test_cancel_is_recorded_from_leaving_the_call_to_the_end_of_cleanup(
+async def test_recording_shows_a_cancel_from_the_cancelled_call_to_the_end_of_the_handler_cleanup(
     server: Server, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
@@ -216,7 +216,7 @@ async def test_each_connection_is_recorded_in_its_own_file(server: Server, tmp_p
     assert len({read_recording(tmp_path / each).header.id for each in files(tmp_path)}) == 3
 
 
-async def test_group_members_are_recorded_in_one_file_each(tmp_path: Path) -> None:
+async def test_each_server_of_a_group_is_recorded_in_its_own_file(tmp_path: Path) -> None:
     code = "import trio; from trio_mcp import Server, serve_stdio; trio.run(serve_stdio, Server('m'))"
     described = MemberDescription(Command([sys.executable, "-c", code]))
     async with open_group({"a": described, "b": described}, record=tmp_path / "g.jsonl") as group:
@@ -238,7 +238,9 @@ async def test_recording_stops_at_its_size_limit_and_the_connection_continues(
     ]
 
 
-async def test_failing_disk_ends_recordings_with_one_log_line(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_recordings_end_with_one_log_line_if_the_disk_fails(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder = Recorder("/dev/full")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", lambda *_: None)
@@ -260,7 +262,7 @@ async def test_long_recorded_message_keeps_its_method_and_id(server: Server, tmp
     assert cut.message == {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
 
 
-def test_recorder_in_a_missing_folder_raises_file_not_found(tmp_path: Path) -> None:
+def test_recorder_raises_file_not_found_error_for_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"the folder .* doesn't exist"):
         Recorder(tmp_path / "none" / "calls.jsonl")
 

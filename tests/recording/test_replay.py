@@ -42,7 +42,7 @@ def yes(_: object) -> dict[str, Any]:
 
 
 @ERAS
-async def test_replay_reports_a_different_answer_with_its_path(tmp_path: Path, era: Any) -> None:
+async def test_replay_reports_a_different_response_with_the_path_of_the_difference(tmp_path: Path, era: Any) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path, era=era, elicitation=yes) as client:
         await client.call_tool("greet", {"name": "Ann"})

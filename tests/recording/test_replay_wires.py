@@ -66,7 +66,9 @@ async def serving(way: str, server: Server, folder: Path) -> AsyncIterator[Addre
 
 @REVISIONS
 @pytest.mark.parametrize("way", ["memory", "stdio", "tcp", "unix", "websocket", "http", "http over unix"])
-async def test_recorded_run_replays_against_server_and_client(tmp_path: Path, way: str, revision: str) -> None:
+async def test_recording_can_be_replayed_against_the_server_and_against_the_client(
+    tmp_path: Path, way: str, revision: str
+) -> None:
     path, user = tmp_path / "client.jsonl", User()
     options = options_in(revision, user)
     if way == "memory":
@@ -126,7 +128,7 @@ async def test_replay_reports_a_change_of_the_client(tmp_path: Path, revision: s
     assert second.endswith(" was recorded, and now there is none")
 
 
-async def test_exception_of_the_client_under_replay_propagates(tmp_path: Path) -> None:
+async def test_exception_of_a_client_that_is_replayed_propagates(tmp_path: Path) -> None:
     path = tmp_path / "client.jsonl"
     async with open_memory(made(), record=path) as client:
         await client.call_tool("greet", {"name": "Ann"})

@@ -72,7 +72,9 @@ async def test_timeline_of_a_cancelled_call_shows_cancel_finally_and_cleanup(
 
 
 @ERAS
-async def test_timeline_places_elicitation_below_its_call(tmp_path: Path, era: Any, autojump_clock: MockClock) -> None:
+async def test_timeline_shows_an_elicitation_below_the_call_that_sent_it(
+    tmp_path: Path, era: Any, autojump_clock: MockClock
+) -> None:
     found = await recorded(tmp_path, era)
     (ask, inner) = [each for each in found.requests if each.name == "ask" or each.depth]
     assert (ask.name, inner.parent, inner.depth) == ("ask", ask, 1)
@@ -95,7 +97,7 @@ def reply(t: int, way: str, number: int) -> dict[str, Any]:
     return {"t": t, "dir": way, "message": {"jsonrpc": "2.0", "id": number, "result": {}}}
 
 
-def test_timeline_aligns_clocks_by_the_fastest_round_trip(tmp_path: Path) -> None:
+def test_timeline_aligns_the_clocks_of_two_recordings_by_the_fastest_round_trip(tmp_path: Path) -> None:
     """The server's clock is 100 s ahead. The first call waits 50 ms on its way back, the second 1 ms each way."""
     ours = [call(0, "out", 1), reply(61_000, "in", 1), call(100_000, "out", 2), reply(112_000, "in", 2)]
     theirs = [call(1_000, "in", 1), reply(11_000, "out", 1), call(101_000, "in", 2), reply(111_000, "out", 2)]
@@ -109,7 +111,7 @@ def test_timeline_aligns_clocks_by_the_fastest_round_trip(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_timeline_keeps_clocks_that_contradict_no_message(tmp_path: Path, swapped: bool) -> None:
+def test_timeline_does_not_shift_clocks_that_are_consistent_with_all_messages(tmp_path: Path, swapped: bool) -> None:
     """No message arrives more than 30 ms early or late by the clocks, and the client asks and is asked."""
     ours = [call(0, "out", 1), reply(50_000, "in", 1), call(60_000, "in", 7), reply(70_000, "out", 7)]
     theirs = [call(10_000, "in", 1), reply(20_000, "out", 1), call(55_000, "out", 7), reply(75_000, "in", 7)]
@@ -122,7 +124,7 @@ def test_timeline_keeps_clocks_that_contradict_no_message(tmp_path: Path, swappe
     assert [first.sent, first.received, first.replied, first.answered] == [1000.0, 1000.01, 1000.02, 1000.05]
 
 
-def test_hostile_names_are_plain_text_in_the_svg(tmp_path: Path) -> None:
+def test_malicious_names_appear_as_plain_text_in_the_timeline_svg(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", "client", 0.0, [])
     with path.open("a") as file:
         file.write(json.dumps(call(0, "out", 1, HOSTILE)).replace("\\ud800", "") + "\n")
@@ -171,7 +173,7 @@ def check_trace(data: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("width", [320, 390, 1000])
-async def test_svg_has_the_requested_width(tmp_path: Path, width: int, autojump_clock: MockClock) -> None:
+async def test_timeline_svg_has_the_requested_width(tmp_path: Path, width: int, autojump_clock: MockClock) -> None:
     tree = ET.fromstring(svg(await recorded(tmp_path), "a title " * 50, width=width))
     assert tree.attrib["width"] == str(width)
     texts = list(tree.iter("{http://www.w3.org/2000/svg}text"))
@@ -182,7 +184,9 @@ async def test_svg_has_the_requested_width(tmp_path: Path, width: int, autojump_
 
 
 @ERAS
-async def test_perfetto_events_nest_within_their_rows(tmp_path: Path, era: Any, autojump_clock: MockClock) -> None:
+async def test_perfetto_trace_events_are_nested_within_their_rows(
+    tmp_path: Path, era: Any, autojump_clock: MockClock
+) -> None:
     events = check_trace(perfetto(await recorded(tmp_path, era)))
     names = {event["name"] for event in events}
     assert {"tools/call slow", "cancel sent", "cancel read", "finally and cleanup", "progress"} <= names
@@ -193,7 +197,7 @@ async def test_perfetto_events_nest_within_their_rows(tmp_path: Path, era: Any, 
     assert slow["ts"] - begun["ts"] == pytest.approx(3_000_000, abs=500_000)  # microseconds
 
 
-def test_perfetto_events_of_a_hostile_recording_are_valid(tmp_path: Path) -> None:
+def test_perfetto_trace_of_a_malicious_recording_is_valid(tmp_path: Path) -> None:
     cancel = {"t": -5, "dir": "out", "message": {"method": "notifications/cancelled", "params": {"requestId": 1}}}
     progress = {
         "t": 10**9,
@@ -266,7 +270,7 @@ def parts_of(tree: ET.Element, kind: str, tag: str) -> list[ET.Element]:
     return [each for each in tree.iter(f"{{http://www.w3.org/2000/svg}}{tag}") if each.attrib.get("class") == kind]
 
 
-def test_svg_shortens_a_long_idle_time_and_keeps_short_calls_visible(tmp_path: Path) -> None:
+def test_timeline_svg_shortens_a_long_idle_time_and_keeps_short_calls_visible(tmp_path: Path) -> None:
     lines = [call(0, "out", 1), reply(10_000, "in", 1), call(250_000_000, "out", 2), reply(250_010_000, "in", 2)]
     tree = drawn(tmp_path, lines)
     widths = [float(each.attrib["width"]) for each in parts_of(tree, "call", "rect")]
@@ -276,18 +280,20 @@ def test_svg_shortens_a_long_idle_time_and_keeps_short_calls_visible(tmp_path: P
     assert "idle for 250 s" in {each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")}
 
 
-def test_svg_keeps_a_short_idle_time(tmp_path: Path) -> None:
+def test_timeline_svg_does_not_shorten_a_short_idle_time(tmp_path: Path) -> None:
     lines = [call(0, "out", 1), reply(10_000, "in", 1), call(15_000, "out", 2), reply(25_000, "in", 2)]
     assert parts_of(drawn(tmp_path, lines), "cut", "path") == []
 
 
-def test_svg_distinguishes_two_calls_of_one_tool_by_id(tmp_path: Path) -> None:
+def test_timeline_svg_distinguishes_two_calls_of_one_tool_by_id(tmp_path: Path) -> None:
     tree = drawn(tmp_path, [call(0, "out", 1, "bake"), reply(10, "in", 1), call(20, "out", 2, "bake")])
     texts = {each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")}
     assert {"bake #1", "bake #2"} <= texts
 
 
-async def test_svg_draws_a_cancel_as_one_line_from_caller_to_handler(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_timeline_svg_draws_a_cancel_as_one_line_from_caller_to_handler(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     tree = ET.fromstring(svg(await recorded(tmp_path)))
     (line,) = [each for each in parts_of(tree, "cancel", "path") if "L" in each.attrib["d"]]
     assert line.attrib["d"].count("m") == 1, "one arrow head"
@@ -344,14 +350,14 @@ def test_perfetto_trace_has_the_process_start_in_a_row_of_its_own(tmp_path: Path
     assert starts == [("b", 0.0), ("e", 1_000_000.0)]
 
 
-def test_empty_recording_gives_an_empty_svg(tmp_path: Path) -> None:
+def test_timeline_svg_of_an_empty_recording_is_empty(tmp_path: Path) -> None:
     found = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, []))])
     ET.fromstring(svg(found))
     assert perfetto(found)
 
 
 @ERAS
-async def test_timeline_places_the_call_of_a_proxy_below_the_call_of_its_client(
+async def test_timeline_shows_the_call_of_a_proxy_below_the_call_of_its_client(
     tmp_path: Path, era: Any, autojump_clock: MockClock
 ) -> None:
     server = Server("s")

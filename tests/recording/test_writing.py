@@ -9,7 +9,7 @@ from trio_mcp.recording.entries import RecordedEntry, Recording, WriteJob
 from trio_mcp.recording.recorder import new_header
 
 
-async def test_recorded_times_are_microseconds_since_the_header(autojump_clock: MockClock) -> None:
+async def test_recorded_times_are_in_microseconds_since_the_header_was_written(autojump_clock: MockClock) -> None:
     jobs: list[WriteJob] = []
 
     def put(job: WriteJob) -> bool:
