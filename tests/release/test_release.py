@@ -85,7 +85,7 @@ def page(metadata: Message) -> str:
     return str(metadata.get_payload(decode=True), "utf-8")  # type: ignore[arg-type]
 
 
-def test_wheel_contains_exactly_package_type_marker_page_files_scripts_and_licence(wheel: Path) -> None:
+def test_wheel_contains_only_package_type_marker_inspector_page_scripts_and_licence(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"trio_mcp", "pytest_trio_mcp.py"}
@@ -99,7 +99,7 @@ def test_wheel_contains_exactly_package_type_marker_page_files_scripts_and_licen
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
-def test_sdist_builds_the_same_wheel(release: Path, wheel: Path, tmp_path: Path) -> None:
+def test_wheel_built_from_the_sdist_is_identical(release: Path, wheel: Path, tmp_path: Path) -> None:
     build(unpacked(release, tmp_path / "source"), tmp_path / "again")
     (again,) = (tmp_path / "again").glob("*.whl")
     assert again.read_bytes() == wheel.read_bytes()
@@ -185,7 +185,7 @@ def test_installed_wheel_runs_the_demo_without_the_source(wheel: Path, tmp_path:
 
 
 @pytest.mark.parametrize("runner", ["uvx", "pipx"])
-def test_uvx_and_pipx_run_the_command_from_the_wheel(wheel: Path, tmp_path: Path, runner: str) -> None:
+def test_uvx_and_pipx_can_run_the_trio_mcp_command_from_the_wheel(wheel: Path, tmp_path: Path, runner: str) -> None:
     """In an environment of its own, with dependencies from a package index. `uvx` is `uv tool run`."""
     requirement = f"trio-mcp[cli] @ {wheel.as_uri()}"
     command = {
@@ -201,7 +201,7 @@ def test_uvx_and_pipx_run_the_command_from_the_wheel(wheel: Path, tmp_path: Path
     assert "finally" in ran.stdout
 
 
-def test_unpacked_mcpb_bundle_runs_as_hosts_start_it(wheel: Path, tmp_path: Path) -> None:
+def test_unpacked_mcpb_bundle_runs_with_the_command_that_mcp_hosts_use(wheel: Path, tmp_path: Path) -> None:
     pytest.importorskip("uv", reason="needs what hosts start bundles with: pip install -e '.[dev]'")
     server = tmp_path / "weather" / "app.py"
     server.parent.mkdir()
