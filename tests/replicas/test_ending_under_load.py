@@ -67,7 +67,7 @@ class Load:
         return ("GET", None) if number % 3 == 0 else ("POST", call)
 
 
-async def test_replica_exits_in_time_while_new_sessions_arrive(shared: str, tmp_path: Path) -> None:
+async def test_replica_exits_within_the_time_limit_while_new_sessions_arrive(shared: str, tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text(APP)
     one, two = (Replica(free_port(), shared, tmp_path / f"{name}.log", [str(app)]) for name in ("one", "two"))

@@ -20,7 +20,9 @@ SERVER = [sys.executable, str(Path(benchmarks.__file__).parent / "servers" / "tr
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_shop_benchmark_returns_only_correct_answers(era: Era, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replica_benchmark_of_the_shop_example_returns_only_correct_answers(
+    era: Era, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with shop(monkeypatch.setenv) as store:
         seed(store)
         with open_sessionless(SERVER, era) as session:
@@ -30,7 +32,7 @@ def test_shop_benchmark_returns_only_correct_answers(era: Era, monkeypatch: pyte
     assert figures["/s"] > figures["calls /s"] > 0
 
 
-def test_shop_benchmark_counts_a_wrong_answer_as_an_error(
+def test_replica_benchmark_of_the_shop_example_counts_a_wrong_answer_as_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with shop(monkeypatch.setenv) as store:

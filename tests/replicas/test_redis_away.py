@@ -45,7 +45,7 @@ async def until_logged(replica: Replica, words: str) -> None:
     await until(lambda: replica.log.exists() and words in replica.log.read_text())
 
 
-async def test_replica_is_ready_from_joining_until_sigterm_regardless_of_redis(
+async def test_replica_reports_ready_from_its_start_until_sigterm_whether_or_not_redis_is_available(
     tmp_path: Path,
 ) -> None:
     with RedisServer(tmp_path) as journal:
@@ -85,7 +85,9 @@ async def check_that_calls_go_on(replicas: Fleet) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_without_redis_plain_calls_succeed_and_accepted_tasks_finish_later(tmp_path: Path, how: str) -> None:
+async def test_plain_calls_succeed_while_redis_is_down_and_accepted_tasks_finish_later(
+    tmp_path: Path, how: str
+) -> None:
     proxy = HAPROXY if how == "killed" else NGINX
     with RedisServer(tmp_path, "appendonly yes", "appendfsync everysec") as redis:
         async with fleet(tmp_path, proxy, redis) as replicas:
