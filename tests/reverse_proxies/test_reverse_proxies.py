@@ -101,7 +101,9 @@ def proxy(request: pytest.FixtureRequest) -> Proxy:
     return request.param
 
 
-async def test_progress_passes_the_reverse_proxy_while_the_handler_runs(proxy: Proxy, tmp_path: Path) -> None:
+async def test_client_behind_a_reverse_proxy_receives_progress_while_the_handler_runs(
+    proxy: Proxy, tmp_path: Path
+) -> None:
     seen = Seen()
     async with behind(proxy, tmp_path, seen) as port, call(port, "count") as answer:
         await answer.until_answered()
@@ -111,7 +113,7 @@ async def test_progress_passes_the_reverse_proxy_while_the_handler_runs(proxy: P
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["in its stream", "before the first byte"])
-async def test_client_disconnect_through_the_reverse_proxy_cancels_the_handler(
+async def test_client_that_disconnects_from_the_reverse_proxy_cancels_the_handler(
     proxy: Proxy, tmp_path: Path, tells: bool
 ) -> None:
     seen = Seen()
@@ -125,7 +127,9 @@ async def test_client_disconnect_through_the_reverse_proxy_cancels_the_handler(
     assert seen.cancellation.cause == CancelCause.DISCONNECT
 
 
-async def test_silent_handler_outlives_the_idle_timeout_of_the_reverse_proxy(proxy: Proxy, tmp_path: Path) -> None:
+async def test_silent_handler_can_run_longer_than_the_idle_timeout_of_the_reverse_proxy(
+    proxy: Proxy, tmp_path: Path
+) -> None:
     seen = Seen()
     async with behind(proxy, tmp_path, seen, IDLE) as port, call(port, "wait_silently") as answer:
         await answer.until_answered()
@@ -137,7 +141,9 @@ async def test_silent_handler_outlives_the_idle_timeout_of_the_reverse_proxy(pro
         assert (await answer.message())["result"]["content"][0]["text"] == "waited"
 
 
-async def test_get_stream_outlives_the_idle_timeout_of_the_reverse_proxy(proxy: Proxy, tmp_path: Path) -> None:
+async def test_get_stream_can_stay_open_longer_than_the_idle_timeout_of_the_reverse_proxy(
+    proxy: Proxy, tmp_path: Path
+) -> None:
     async with behind(proxy, tmp_path, Seen(), IDLE) as port:
         session = {"Mcp-Session-Id": await initialize(port)}
         async with posted(port, {"jsonrpc": "2.0", "method": "notifications/initialized"}, session) as accepted:
@@ -151,7 +157,9 @@ async def test_get_stream_outlives_the_idle_timeout_of_the_reverse_proxy(proxy: 
     assert accepted.status == 202
 
 
-async def test_large_messages_pass_the_reverse_proxy_in_both_directions(proxy: Proxy, tmp_path: Path) -> None:
+async def test_large_messages_are_delivered_through_the_reverse_proxy_in_both_directions(
+    proxy: Proxy, tmp_path: Path
+) -> None:
     text = "long " * 1_000_000
     async with behind(proxy, tmp_path, Seen()) as port, call(port, "echo", text=text) as answer:
         await answer.until_answered()
@@ -159,7 +167,7 @@ async def test_large_messages_pass_the_reverse_proxy_in_both_directions(proxy: P
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_our_client_calls_and_cancels_through_the_reverse_proxy(
+async def test_trio_mcp_client_can_call_and_cancel_through_the_reverse_proxy(
     proxy: Proxy, tmp_path: Path, era: Literal["modern", "legacy"]
 ) -> None:
     seen = Seen()
@@ -177,7 +185,9 @@ async def test_our_client_calls_and_cancels_through_the_reverse_proxy(
     assert seen.cancellation.cause == (CancelCause.DISCONNECT if era == "modern" else CancelCause.PEER)
 
 
-async def test_session_and_running_call_survive_a_restart_of_the_reverse_proxy(proxy: Proxy, tmp_path: Path) -> None:
+async def test_session_and_running_call_continue_after_a_restart_of_the_reverse_proxy(
+    proxy: Proxy, tmp_path: Path
+) -> None:
     seen = Seen()
     with trio.fail_after(PATIENCE):
         async with serving(make_server(seen)) as server, trio.open_nursery() as nursery:
@@ -215,7 +225,7 @@ async def client_of(url: str, task_status: trio.TaskStatus[Client]) -> None:
         ("Origin", "https://evil.example.com", False),
     ],
 )
-async def test_foreign_host_or_origin_is_refused_behind_the_reverse_proxy(
+async def test_disallowed_host_or_origin_is_refused_behind_the_reverse_proxy(
     proxy: Proxy, tmp_path: Path, header: str, value: str, is_ours: bool
 ) -> None:
     async with (
@@ -231,7 +241,7 @@ async def test_foreign_host_or_origin_is_refused_behind_the_reverse_proxy(
 
 
 @pytest.mark.skipif(not NGINX.is_installed, reason="nginx is not installed")
-async def test_reverse_proxy_example_serves_behind_nginx(tmp_path: Path) -> None:
+async def test_documented_reverse_proxy_example_serves_clients_behind_nginx(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "batch.py").write_text(Page("get-started/quickstart.md").blocks["batch"])
     (tmp_path / "behind_proxy.py").write_text(PAGES.blocks["behind_proxy"].replace("8765", str(port)))
