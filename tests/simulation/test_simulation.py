@@ -23,7 +23,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_simulated_replicas_show_no_faults_in_a_million_steps(part: int) -> None:
+def test_simulation_of_replicas_finds_no_faults_in_a_million_steps(part: int) -> None:
     steps, seed = 0, 1000 * (part + 1)
     happened = Counter[str]()
     while steps < STEPS / PARTS:

@@ -139,7 +139,7 @@ def test_simulation_detects_a_handler_that_is_not_cancelled(monkeypatch: pytest.
     assert found("still runs")
 
 
-def test_simulation_detects_a_leftover_request_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_request_entry_that_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     finish, turns = ConnectionState.finish, iter(range(10**9))
 
     def finish_most(self: ConnectionState, request: Any) -> bool:
@@ -163,7 +163,7 @@ def test_simulation_detects_a_waiting_handler_that_is_never_removed(monkeypatch:
     assert found("parked")
 
 
-def test_simulation_detects_a_wait_without_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_cancel_request_that_waits_without_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Unbound:
         CancelScope = staticmethod(lambda shield, **_: trio.CancelScope(shield=shield))
         current_time = staticmethod(trio.current_time)
