@@ -106,7 +106,7 @@ def test_site_pages_load_nothing_from_other_hosts(pages: dict[Path, Page]) -> No
         ("Why trio-mcp: cancellation guarantees", "ctx.cancellation"),
     ],
 )
-def test_home_page_link_leads_to_its_page(site: Path, text: str, words: str) -> None:
+def test_each_link_of_the_home_page_leads_to_an_existing_page(site: Path, text: str, words: str) -> None:
     (section,) = re.findall(r'<section id="where-to-start">.*?</section>', (site / "index.html").read_text(), re.DOTALL)
     links = re.findall(r'<a [^>]*href="([^"#]*)(?:#[^"]*)?"[^>]*>(.*?)</a>', section, re.DOTALL)
     (link,) = (link for link, shown in links if " ".join(re.sub(r"<[^>]*>", "", shown).split()) == text)
@@ -210,7 +210,7 @@ def test_site_search_for_each_term_finds_its_page_first(site: Path, tmp_path: Pa
     assert {term: page for term, page in first.items() if page != wanted[term]} == {}
 
 
-def test_page_assigned_to_a_search_term_contains_the_term() -> None:
+def test_site_page_expected_for_a_search_term_contains_the_term() -> None:
     texts = {page: (ROOT / {"changelog": "CHANGELOG.md"}.get(page, f"docs/{page}.md")) for page in CONTENTS["TERMS"]}
     assert [
         (page, term)
@@ -221,7 +221,7 @@ def test_page_assigned_to_a_search_term_contains_the_term() -> None:
 
 
 @needs_chromium
-def test_site_page_with_sections_shows_its_outline_at_1280_pixels(site: Path, tmp_path: Path) -> None:
+def test_site_page_with_sections_shows_its_outline_in_a_window_of_1280_pixels(site: Path, tmp_path: Path) -> None:
     pages = [f"{page}.html" for section in CONTENTS["SECTIONS"].values() for page in section]
     with_sections = [page for page in pages if (site / page).read_text().count("<h2") > 1]
     seen = looked_at(site, tmp_path, *((page, 1280, "outline") for page in with_sections))
@@ -230,7 +230,7 @@ def test_site_page_with_sections_shows_its_outline_at_1280_pixels(site: Path, tm
 
 
 @needs_chromium
-def test_code_on_user_pages_is_not_cut_off_at_1280_pixels(site: Path, tmp_path: Path) -> None:
+def test_code_on_user_pages_is_not_cut_off_in_a_window_of_1280_pixels(site: Path, tmp_path: Path) -> None:
     sections = {name: pages for name, pages in CONTENTS["SECTIONS"].items() if name != "Contributing"}
     paths = ["index.html", *(f"{page}.html" for pages in sections.values() for page in pages)]
     seen = looked_at(site, tmp_path, *((path, 1280, "cut") for path in paths))
@@ -238,7 +238,7 @@ def test_code_on_user_pages_is_not_cut_off_at_1280_pixels(site: Path, tmp_path: 
 
 
 @needs_chromium
-def test_no_site_page_overflows_a_phone_screen(site: Path, tmp_path: Path) -> None:
+def test_site_pages_fit_the_width_of_a_phone_screen(site: Path, tmp_path: Path) -> None:
     paths = [page.relative_to(site).as_posix() for page in site.rglob("*.html") if "files" not in page.parts]
     seen = looked_at(site, tmp_path, *((path, 390, "overflow") for path in paths))
     assert len(seen) > 30
