@@ -168,7 +168,7 @@ def test_skill_file_changed_after_hashing_is_not_returned(folder: Path) -> None:
     assert skill.contents_of("references/FORMS.md") is None
 
 
-def test_skill_folder_has_different_stamps_after_each_modification(folder: Path) -> None:
+def test_skill_folder_has_a_different_change_stamp_after_each_modification(folder: Path) -> None:
     seen = [read_folder(folder).stamps]
     (folder / ".hidden").write_text("x")
     seen.append(stamps_of(folder))

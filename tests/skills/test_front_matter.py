@@ -53,12 +53,12 @@ def read(yaml: str) -> dict[str, Any]:
         ("x # comment", "x"),
     ],
 )
-def test_front_matter_value_follows_the_yaml_core_schema(written: str, value: Any) -> None:
+def test_front_matter_values_are_read_by_the_yaml_core_schema(written: str, value: Any) -> None:
     found = read(f"a: {written}")["a"]
     assert (found, type(found)) == (value, type(value))
 
 
-def test_front_matter_keys_are_strings_in_their_order() -> None:
+def test_front_matter_keys_are_read_as_strings_in_order() -> None:
     found = read("zebra: 1\n12: x\ntrue: y\nnested: {b: 1, a: 2}")
     assert list(found) == ["zebra", "12", "true", "nested"]
     assert list(found["nested"]) == ["b", "a"]
@@ -94,7 +94,7 @@ def test_front_matter_that_is_not_json_is_refused(written: str, words: str) -> N
         read(written)
 
 
-def test_front_matter_is_limited_to_32768_characters() -> None:
+def test_front_matter_longer_than_32768_characters_is_refused() -> None:
     longest = "a: " + "x" * (32768 - 4) + "\n"
     assert len(front_matter_of(f"---\n{longest}---\n")["a"]) == 32764
     with pytest.raises(ValueError, match="longer than 32768 characters"):
@@ -116,7 +116,7 @@ def test_front_matter_with_byte_order_mark_and_crlf_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["[" * 30_000, "{a: " * 8_000, "- " * 15_000, "? " * 15_000, "x, " * 10_000])
-def test_hostile_front_matter_is_refused_in_bounded_time(part: str) -> None:
+def test_malicious_front_matter_is_refused_in_bounded_time(part: str) -> None:
     began = time.process_time()
     with pytest.raises(ValueError, match="front matter"):
         read(f"a: [{part}")
@@ -138,7 +138,7 @@ def test_front_matter_written_as_json_is_read(value: dict[str, Any]) -> None:
 
 
 @given(st.text(max_size=60))
-def test_random_front_matter_is_a_mapping_or_raises_value_error(text: str) -> None:
+def test_random_front_matter_is_read_as_a_mapping_or_raises_value_error(text: str) -> None:
     found: object = {}
     try:
         found = read(text)
@@ -147,7 +147,7 @@ def test_random_front_matter_is_a_mapping_or_raises_value_error(text: str) -> No
     assert isinstance(found, dict)
 
 
-def test_skills_raise_import_error_at_once_if_pyyaml_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skills_object_immediately_raises_import_error_if_pyyaml_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "yaml", extra("no_such_module", "install trio-mcp[skills]"))
     with pytest.raises(ImportError, match=r"install trio-mcp\[skills\]"):
         Skills()

@@ -142,14 +142,16 @@ async def test_changed_file_of_a_loaded_skill_raises_skill_changed(era: Era, oth
         {"metadata": None},
     ],
 )
-async def test_front_matter_that_differs_from_the_entry_raises_skill_changed(era: Era, changed: dict[str, Any]) -> None:
+async def test_skill_front_matter_that_differs_from_the_entry_raises_skill_changed(
+    era: Era, changed: dict[str, Any]
+) -> None:
     entry = {"frontmatter": {**ENTRY["frontmatter"], **changed}}
     async with Liar(entry).opened(era) as client:
         with pytest.raises(SkillChanged, match="in the front matter differs from the server's listing"):
             await load(client)
 
 
-async def test_front_matter_field_missing_in_the_entry_raises_skill_changed() -> None:
+async def test_skill_front_matter_field_that_the_entry_lacks_raises_skill_changed() -> None:
     entry = {"frontmatter": {"name": "pdf", "description": "PDF"}}
     async with Liar(entry).opened() as client:
         with pytest.raises(SkillChanged, match="'metadata'"):
@@ -167,7 +169,7 @@ async def test_unreadable_front_matter_of_a_server_raises_skill_changed(text: st
 @pytest.mark.parametrize(
     "path", ["../other/SKILL.md", "/etc/passwd", "references/../../x", "a\\b", "", ".", "..", "a\x00"]
 )
-async def test_path_that_leaves_the_skill_sends_no_request(era: Era, path: str) -> None:
+async def test_reading_a_path_that_leaves_the_skill_sends_no_request(era: Era, path: str) -> None:
     liar = Liar()
     async with liar.opened(era) as client:
         loaded = await load(client)
@@ -176,7 +178,7 @@ async def test_path_that_leaves_the_skill_sends_no_request(era: Era, path: str) 
     assert liar.read == ["pdf/SKILL.md"]
 
 
-async def test_file_not_listed_in_the_skill_sends_no_request(era: Era) -> None:
+async def test_reading_a_file_that_the_skill_does_not_list_sends_no_request(era: Era) -> None:
     liar = Liar()
     async with liar.opened(era) as client:
         loaded = await load(client)
@@ -234,13 +236,13 @@ async def test_malformed_list_of_skill_files_raises_protocol_violation(resources
 
 
 @pytest.mark.parametrize("uri", ["skill://pdf/skill.md", "SKILL.md", "pdf/SKILL.md"])
-async def test_skill_uri_that_is_not_its_skill_file_raises_protocol_violation(uri: str) -> None:
+async def test_skill_entry_whose_uri_is_not_its_skill_file_raises_protocol_violation(uri: str) -> None:
     async with Liar({"uri": uri}).opened() as client:
         with pytest.raises(ProtocolViolation, match="invalid URI of a skill"):
             await load(client)
 
 
-async def test_skill_uri_may_have_another_scheme() -> None:
+async def test_skill_uri_can_have_another_scheme() -> None:
     skill = Skill("git://acme/pdf/SKILL.md", {}, [SkillFile("git://acme/pdf/SKILL.md", GOOD[0]["digest"], 1)])
     assert list(skill.files() or {}) == ["SKILL.md"]
 
@@ -256,7 +258,7 @@ async def test_skill_uri_may_have_another_scheme() -> None:
         ([TextResourceContents("skill://other/SKILL.md", TEXT)], ""),
     ],
 )
-async def test_skill_file_must_have_exactly_one_content_part(contents: list[Any], words: str) -> None:
+async def test_skill_file_with_no_or_several_content_parts_raises(contents: list[Any], words: str) -> None:
     async with Liar(SKILL=ReadResourceResult(contents)).opened() as client:
         if words:
             with pytest.raises(SkillChanged, match=words):
@@ -297,7 +299,7 @@ async def test_server_without_skills_raises_method_unavailable_without_a_request
                 [each async for each in client.list_directory("skill://pdf")]
 
 
-async def test_client_may_declare_the_skills_extension(era: Era) -> None:
+async def test_client_can_declare_the_skills_extension(era: Era) -> None:
     """The methods are the same for a client that declares it, and for one that does not."""
     for options in ({}, {"extensions": [Skills()]}):
         async with Liar().opened(era, **options) as client:

@@ -35,7 +35,7 @@ def test_skills_extension_declares_its_methods() -> None:
         ({NAME: {"directoryRead": True}}, True),
     ],
 )
-def test_directory_reading_is_served_only_if_declared(extensions: Any, reads: bool) -> None:
+def test_server_serves_skill_directory_reading_only_if_it_is_declared(extensions: Any, reads: bool) -> None:
     capabilities = ServerCapabilities(extensions=extensions)
     assert SKILLS._reading is not None
     assert SKILLS._serves(SKILLS._reading, capabilities) is reads
@@ -43,7 +43,7 @@ def test_directory_reading_is_served_only_if_declared(extensions: Any, reads: bo
 
 
 @pytest.mark.parametrize("reads", [True, False])
-async def test_list_directory_raises_method_unavailable_if_undeclared(reads: bool) -> None:
+async def test_listing_a_skill_directory_raises_method_unavailable_if_it_is_not_declared(reads: bool) -> None:
     extension: Any = SkillsExtension(directory_read=True)
     extension.server = {"directoryRead": True} if reads else {}
     asked: list[str] = []
