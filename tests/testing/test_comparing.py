@@ -58,11 +58,11 @@ def test_every_difference_from_a_message_pattern_is_reported() -> None:
     assert len(differences({"a": 1, "b": 2, "c": 3}, {"a": 9, "b": 9, "d": 9})) == 4
 
 
-def test_pattern_is_shown_as_json_with_ellipses() -> None:
+def test_message_pattern_is_shown_as_json_with_ellipses() -> None:
     assert shown({"id": ..., "a": [None, True, "x"], ...: ...}) == '{"id": ..., "a": [null, true, "x"], ...}'
 
 
-def test_long_values_are_truncated_in_differences() -> None:
+def test_long_values_are_truncated_in_reported_differences() -> None:
     (told,) = differences({"a": "x"}, {"a": "y" * 5000})
     assert len(told) < 500
     assert "(5002 characters)" in told

@@ -13,13 +13,13 @@ def drawn(plan: RandomFaults, count: int = 1000) -> list[Fault | None]:
     return [plan(MessageInTransit("sent", number, b"{}")) for number in range(count)]
 
 
-def test_random_faults_with_the_same_seed_are_the_same() -> None:
+def test_random_faults_with_the_same_seed_are_identical() -> None:
     chances = {"delay": 0.2, "drop": 0.2, "duplicate": 0.2, "garble": 0.1, "cut": 0.1, "disconnect": 0.1}
     assert drawn(RandomFaults(7, **chances)) == drawn(RandomFaults(7, **chances))
     assert drawn(RandomFaults(7, **chances)) != drawn(RandomFaults(8, **chances))
 
 
-def test_random_faults_differ_per_direction() -> None:
+def test_random_faults_differ_between_the_two_directions() -> None:
     plan = RandomFaults(7, drop=0.5)
     received = [plan(MessageInTransit("received", number, b"{}")) for number in range(1000)]
     assert received != drawn(plan)
@@ -56,7 +56,7 @@ def test_random_faults_refuse_an_invalid_probability_or_time(wrong: dict[str, fl
         RandomFaults(1, **wrong)  # type: ignore[arg-type]
 
 
-def test_garble_fraction_above_one_is_refused() -> None:
+def test_garble_fault_with_a_fraction_above_one_is_refused() -> None:
     with pytest.raises(ValueError, match="from 0 to 1"):
         Garble(2)
 

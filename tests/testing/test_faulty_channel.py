@@ -111,7 +111,7 @@ async def test_cancelled_receive_loses_no_delayed_message(autojump_clock: MockCl
     assert trio.current_time() == pytest.approx(5)
 
 
-async def test_cancelled_receive_loses_no_duplicate() -> None:
+async def test_cancelled_receive_loses_no_duplicated_message() -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Duplicate(), "received"))
     await theirs.send(b"twice\n")
@@ -146,7 +146,7 @@ def over_a_stream() -> tuple[Transport, Transport]:
 
 
 @pytest.mark.parametrize("pair", [over_memory, over_a_stream])
-async def test_disconnect_while_sending_wakes_the_receiver(
+async def test_disconnect_fault_while_sending_wakes_the_receiver(
     autojump_clock: MockClock, pair: Callable[[], tuple[Transport, Transport]]
 ) -> None:
     ours, _ = pair()
@@ -163,7 +163,7 @@ async def test_disconnect_while_sending_wakes_the_receiver(
             await faulty.send(b"last words\n")
 
 
-async def test_disconnect_while_receiving_wakes_the_sender(autojump_clock: MockClock) -> None:
+async def test_disconnect_fault_while_receiving_wakes_the_sender(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair(capacity=1)
     faulty = FaultyChannel(ours, at(0, Disconnect(), "received"))
     await faulty.send(b"fills the wire\n")
@@ -180,7 +180,7 @@ async def test_disconnect_while_receiving_wakes_the_sender(autojump_clock: MockC
             await faulty.receive()
 
 
-async def test_end_of_the_wrapped_channel_is_passed_on() -> None:
+async def test_faulty_channel_ends_when_the_wrapped_channel_ends() -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, lambda _: None)
     await theirs.aclose()
@@ -190,7 +190,7 @@ async def test_end_of_the_wrapped_channel_is_passed_on() -> None:
         await faulty.send(b"late\n")
 
 
-async def test_closing_a_faulty_channel_closes_the_wrapped_channel_and_is_idempotent() -> None:
+async def test_faulty_channel_can_be_closed_twice_and_closes_the_wrapped_channel() -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, lambda _: None)
     await faulty.aclose()

@@ -56,7 +56,7 @@ def test_pytest_plugin_is_an_entry_point_of_the_package() -> None:
     assert import_module(entries["pytest_trio_mcp"]).pytest_addoption
 
 
-def test_pytest_plugin_imports_nothing_heavy_until_a_fixture_is_used() -> None:
+def test_pytest_plugin_imports_no_large_modules_before_a_fixture_is_used() -> None:
     code = "import sys, pytest_trio_mcp; print({'trio', 'trio_mcp', 'attrs', 'msgspec'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ran.stdout == "set()\n", ran.stderr
@@ -110,7 +110,7 @@ async def test_client_has_the_overridden_options(mcp_client):
     assert "1 passed" in run_pytest(tmp_path).stdout
 
 
-def test_missing_mcp_server_fixture_is_explained(tmp_path: Path) -> None:
+def test_missing_mcp_server_fixture_raises_an_error_with_an_explanation(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("async def test_client_without_a_server(mcp_client): pass")
     ran = run_pytest(tmp_path)
     assert "2 errors" in ran.stdout
@@ -150,7 +150,7 @@ def page(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_examples_of_the_testing_pages_pass(page: Path) -> None:
+def test_examples_on_the_testing_pages_pass(page: Path) -> None:
     ran = run_pytest(page)
     tests = sum(code.count("async def test_") for code in BLOCKS.values())
     tests += sum(name.startswith("test_") for suite in (TaskStoreSuite, SharedStorageSuite) for name in dir(suite))
@@ -165,7 +165,7 @@ def test_examples_of_the_testing_pages_fail_for_a_server_without_cleanup(page: P
     assert "4 failed" in ran.stdout, ran.stdout
 
 
-def test_commands_of_the_first_testing_page_pass(page: Path) -> None:
+def test_commands_on_the_first_testing_page_succeed(page: Path) -> None:
     pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
     (block,) = re.findall(r"```sh\n(.*?)```", Page("testing/in-memory.md").text, flags=re.DOTALL)
     _, test, check = block.splitlines()
@@ -182,7 +182,7 @@ def test_commands_of_the_first_testing_page_pass(page: Path) -> None:
         assert words in ran.stdout, ran.stdout + ran.stderr
 
 
-def test_fixture_table_lists_each_fixture_of_the_plugin() -> None:
+def test_documented_table_lists_each_fixture_of_the_pytest_plugin() -> None:
     named = re.findall(r"^\| `(mcp_\w+)` \|", Page("testing/in-memory.md").text, flags=re.MULTILINE)
     plugin = (ROOT / "src/pytest_trio_mcp.py").read_text()
     fixtures = re.findall(r"^@pytest\.fixture.*\n(?:async )?def (\w+)", plugin, flags=re.MULTILINE)

@@ -88,7 +88,7 @@ async def test_recording_context_gives_the_same_answers_as_a_client(revision: st
     assert [recorded] == live
 
 
-async def test_recording_context_has_the_given_request_attributes() -> None:
+async def test_recording_context_has_the_request_attributes_it_was_created_with() -> None:
     ctx = RecordingContext(
         request_id="7", revision="2025-06-18", session_id="s", meta={"a": 1}, headers={"host": "x"}, lifespan=[1]
     )
@@ -98,7 +98,7 @@ async def test_recording_context_has_the_given_request_attributes() -> None:
     assert RecordingContext().stateless
 
 
-async def test_recording_context_reads_the_trace_from_meta() -> None:
+async def test_recording_context_reads_the_trace_context_from_meta() -> None:
     trace = f"00-{'a' * 32}-{'b' * 16}-01"
     ctx = RecordingContext(meta={"traceparent": trace})
     assert ctx.trace is not None
@@ -115,7 +115,7 @@ async def test_recording_context_supports_only_capabilities_with_answers() -> No
     assert ctx.questions == []
 
 
-async def test_in_turn_returns_its_answers_in_order_and_raises_errors_among_its_answers() -> None:
+async def test_in_turn_function_returns_answers_in_order_and_raises_errors_among_them() -> None:
     ctx = RecordingContext(sampling=in_turn(HELLO, CodedError(-1, "the user said no")))
     assert await ctx.sample("one", max_tokens=1) == HELLO
     with pytest.raises(PeerError, match="the user said no"):
@@ -129,7 +129,9 @@ async def test_in_turn_returns_its_answers_in_order_and_raises_errors_among_its_
     ]
 
 
-async def test_answer_function_can_depend_on_the_request_and_be_async(autojump_clock: MockClock) -> None:
+async def test_answer_function_of_a_recording_context_can_depend_on_the_request_and_be_async(
+    autojump_clock: MockClock,
+) -> None:
     async def sampling(params: CreateMessageParams) -> CreateMessageResult:
         await trio.sleep(5)
         return CreateMessageResult("assistant", TextContent(f"{params.max_tokens}"), "model")
@@ -144,27 +146,27 @@ async def test_recording_context_can_decline_or_cancel_an_elicitation(action: An
         assert await greet(ctx) == "Hello"
 
 
-async def test_url_elicitations_use_their_own_answer_function() -> None:
+async def test_recording_context_answers_url_elicitations_with_a_separate_function() -> None:
     ctx = RecordingContext(elicitation_url=lambda params: ElicitResult("accept" if "pay" in params.url else "decline"))
     assert (await ctx.elicit_url("pay", "https://example.com/pay", "e")).action == "accept"
     with pytest.raises(CapabilityMissing):
         await ctx.elicit("?", Name)
 
 
-async def test_invalid_recorded_answer_raises_protocol_violation() -> None:
+async def test_invalid_answer_given_to_a_recording_context_raises_protocol_violation() -> None:
     ctx = RecordingContext(elicitation=in_turn({"nome": "Ann"}))
     with pytest.raises(ProtocolViolation, match="does not fit"):
         await ctx.elicit("?", Name)
 
 
-async def test_invalid_elicitation_form_raises_in_recording_context() -> None:
+async def test_recording_context_raises_for_an_invalid_elicitation_form() -> None:
     ctx = RecordingContext(elicitation=in_turn({}))
     with pytest.raises(CodedError, match="deep"):
         await ctx.elicit("?", {"type": "object", "properties": {"deep": {"type": "object"}}})
     assert ctx.questions == []
 
 
-async def test_raw_requests_get_raw_answers_in_recording_context() -> None:
+async def test_recording_context_gives_raw_answers_to_raw_requests() -> None:
     seen = list[Any]()
 
     def elicitation(params: ElicitFormParams) -> ElicitResult:
@@ -180,7 +182,7 @@ async def test_raw_requests_get_raw_answers_in_recording_context() -> None:
         await ctx.sample_raw({"messages": [], "maxTokens": 1})
 
 
-async def test_log_or_notification_that_is_not_json_raises_and_is_not_recorded() -> None:
+async def test_recording_context_raises_for_a_log_or_notification_that_is_not_json_and_does_not_record_it() -> None:
     ctx = RecordingContext()
     with pytest.raises(NotSerializable):
         await ctx.log.info(math.nan)
@@ -189,7 +191,7 @@ async def test_log_or_notification_that_is_not_json_raises_and_is_not_recorded()
     assert (ctx.logs, ctx.notifications) == ([], [])
 
 
-async def test_logs_below_the_level_are_not_recorded() -> None:
+async def test_recording_context_does_not_record_logs_below_the_level() -> None:
     ctx = RecordingContext(log_level="warning")
     await ctx.log.info("quiet")
     await ctx.log.error("loud")
@@ -198,7 +200,7 @@ async def test_logs_below_the_level_are_not_recorded() -> None:
     assert [(log.level, log.data) for log in ctx.logs] == [("error", "loud"), ("alert", "loud")]
 
 
-async def test_progress_that_does_not_increase_is_not_recorded() -> None:
+async def test_recording_context_does_not_record_progress_that_does_not_increase() -> None:
     ctx = RecordingContext()
     told = [ctx.progress(value) for value in (1, 1, 0, 2.5, math.nan, math.inf, "three")]  # type: ignore[arg-type]
     assert told == [True, False, False, True, False, False, False]
@@ -226,7 +228,7 @@ async def test_recording_context_of_a_retry_has_input_responses_and_state() -> N
     assert not RecordingContext().is_resubmit
 
 
-async def test_unsupported_request_of_a_modern_server_raises_in_recording_context() -> None:
+async def test_recording_context_raises_for_a_request_that_modern_servers_cannot_send() -> None:
     ctx = RecordingContext(revision="2026-07-28")
     with pytest.raises(MethodUnavailable):
         await ctx.send_request("ping", None, dict)
@@ -269,7 +271,7 @@ async def test_recording_context_records_nothing_after_its_cancel() -> None:
     assert (ctx.logs, ctx.notifications, ctx.progress_reports) == ([], [], [])
 
 
-async def test_recording_context_cancelled_beforehand_stops_at_the_first_checkpoint() -> None:
+async def test_handler_with_a_cancelled_recording_context_stops_at_the_first_checkpoint() -> None:
     reached = list[str]()
     ctx = RecordingContext()
     ctx.cancel("too late")
@@ -280,7 +282,7 @@ async def test_recording_context_cancelled_beforehand_stops_at_the_first_checkpo
     assert reached == ["start"]
 
 
-async def test_recording_context_block_waits_for_tasks_of_the_handler(autojump_clock: MockClock) -> None:
+async def test_recording_context_with_block_waits_for_tasks_of_the_handler(autojump_clock: MockClock) -> None:
     done = list[float]()
 
     async def later() -> None:
@@ -292,14 +294,16 @@ async def test_recording_context_block_waits_for_tasks_of_the_handler(autojump_c
     assert done == [5]
 
 
-async def test_exception_of_a_recording_context_block_propagates_unchanged(autojump_clock: MockClock) -> None:
+async def test_exception_in_the_with_block_of_a_recording_context_propagates_unchanged(
+    autojump_clock: MockClock,
+) -> None:
     with pytest.raises(LookupError, match="mine"):
         async with RecordingContext() as ctx:
             ctx.nursery.start_soon(trio.sleep_forever)
             raise LookupError("mine")
 
 
-async def test_exception_of_a_recording_context_block_during_an_outer_cancel_is_raised(
+async def test_exception_in_the_with_block_of_a_recording_context_is_raised_even_during_an_outer_cancel(
     autojump_clock: MockClock,
 ) -> None:
     with pytest.raises(LookupError, match="mine"), trio.move_on_after(1):
@@ -311,7 +315,9 @@ async def test_exception_of_a_recording_context_block_during_an_outer_cancel_is_
                 raise LookupError("mine")
 
 
-async def test_failing_task_does_not_hide_the_exception_of_the_block(autojump_clock: MockClock) -> None:
+async def test_task_that_fails_does_not_hide_the_exception_in_the_with_block_of_a_recording_context(
+    autojump_clock: MockClock,
+) -> None:
     async def fail() -> None:
         raise OSError("its own")
 
@@ -325,7 +331,7 @@ async def test_failing_task_does_not_hide_the_exception_of_the_block(autojump_cl
     assert isinstance(caught.value.__cause__, ExceptionGroup)
 
 
-async def test_nursery_of_a_recording_context_outside_a_block_raises_runtime_error() -> None:
+async def test_nursery_of_a_recording_context_raises_runtime_error_outside_its_with_block() -> None:
     ctx = RecordingContext()
     with pytest.raises(RuntimeError, match="async with"):
         ctx.nursery  # noqa: B018
@@ -335,7 +341,7 @@ async def test_nursery_of_a_recording_context_outside_a_block_raises_runtime_err
     assert scope.cancelled_caught
 
 
-async def test_plain_def_handler_runs_with_a_worker_context() -> None:
+async def test_sync_handler_can_be_tested_with_a_worker_context_around_a_recording_context() -> None:
     def work(ctx: WorkerContext) -> str:
         ctx.progress(1)
         ctx.log.info("from a thread")
@@ -347,7 +353,7 @@ async def test_plain_def_handler_runs_with_a_worker_context() -> None:
     assert [log.data for log in ctx.logs] == ["from a thread"]
 
 
-async def test_request_context_with_one_overridden_method_can_be_a_fake() -> None:
+async def test_request_context_subclass_with_one_overridden_method_can_be_used_as_a_fake() -> None:
     class OnlyRoots(RequestContext):
         async def list_roots(self) -> list[Root]:
             return MANY_ROOTS
@@ -361,7 +367,7 @@ async def test_request_context_with_one_overridden_method_can_be_a_fake() -> Non
         await ctx.sample("hi", max_tokens=1)
 
 
-async def test_elicitation_complete_is_recorded_if_it_would_be_sent(autojump_clock: MockClock) -> None:
+async def test_recording_context_records_elicitation_complete_if_it_would_be_sent(autojump_clock: MockClock) -> None:
     async def visit(_: Any) -> ElicitResult:
         return ElicitResult("accept")
 
@@ -389,7 +395,7 @@ async def test_recording_context_records_task_messages_and_checkpoints() -> None
     assert (task.messages, task.checkpoints, task.has_started) == (["from 5"], [6], True)
 
 
-def test_recorded_task_has_the_given_attributes() -> None:
+def test_task_of_a_recording_context_has_the_attributes_it_was_created_with() -> None:
     task = RecordedTask(id="t", ttl=5, requested_ttl=6)
     assert (task.id, task.ttl, task.requested_ttl, task.attempt, task.restored) == ("t", 5, 6, 1, None)
     assert not task.has_started
@@ -400,24 +406,24 @@ class Position:
     row: int
 
 
-def test_restored_value_of_a_recorded_task_is_read_as_a_class() -> None:
+def test_task_of_a_recording_context_reads_its_restored_value_as_a_class() -> None:
     assert RecordedTask(restored={"row": 5}).restored_as(Position) == Position(5)
     with pytest.raises(ValueError, match="row"):
         RecordedTask(restored={}).restored_as(Position)
 
 
-async def test_recorded_task_checkpoint_that_is_not_json_raises() -> None:
+async def test_task_of_a_recording_context_raises_for_a_checkpoint_that_is_not_json() -> None:
     with pytest.raises(NotSerializable):
         await RecordedTask().checkpoint(float("nan"))
 
 
-async def test_recording_context_without_a_task_has_none() -> None:
+async def test_recording_context_without_a_task_has_task_none() -> None:
     async with RecordingContext() as ctx:
         assert ctx.task is None
         assert ctx.caller_tasks is None
 
 
-async def test_notification_unknown_to_the_revision_raises_in_recording_context() -> None:
+async def test_recording_context_raises_for_a_notification_that_the_revision_lacks() -> None:
     async with RecordingContext() as ctx:
         with pytest.raises(MethodUnavailable, match="notifications/tasks/status cannot be sent in revision 2026-07-28"):
             await ctx.send_notification("notifications/tasks/status", {})

@@ -49,7 +49,9 @@ def a_server() -> Server:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_scripted_client_talks_to_a_server_in_every_revision(autojump_clock: MockClock, revision: str) -> None:
+async def test_scripted_client_can_connect_to_a_server_in_every_revision(
+    autojump_clock: MockClock, revision: str
+) -> None:
     async with open_scripted_client(a_server(), revision) as client:
         call = await client.call_tool("shout", {"text": "hi"}, meta={"progressToken": "p"})
         await client.expect({"method": "notifications/progress", "params": {"progressToken": "p", "progress": 1}})
@@ -71,7 +73,7 @@ async def test_cancelled_call_of_a_scripted_client_is_not_answered(autojump_cloc
         await client.expect_silence(60)
 
 
-async def test_scripted_client_answers_a_server_request(autojump_clock: MockClock) -> None:
+async def test_scripted_client_can_answer_a_server_request(autojump_clock: MockClock) -> None:
     async with open_scripted_client(a_server(), LEGACY, {"roots": {}}) as client:
         call = await client.call_tool("ask")
         question = await client.expect({"id": ..., "method": "roots/list"})
@@ -88,7 +90,7 @@ async def test_scripted_client_expect_error_matches_code_and_message(autojump_cl
         await client.expect_error(None, -32700, "Parse error: the message is not JSON in UTF-8")
 
 
-async def test_expect_text_fails_for_a_failed_tool(autojump_clock: MockClock) -> None:
+async def test_expect_text_method_fails_if_the_tool_fails(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     client, server = ScriptedClient(ours), ScriptedServer(theirs)
     await server.send({"id": 1, "result": {"content": [{"type": "text", "text": "no"}], "isError": True}})
@@ -96,7 +98,7 @@ async def test_expect_text_fails_for_a_failed_tool(autojump_clock: MockClock) ->
         await client.expect_text(1, "no")
 
 
-async def test_leaving_a_scripted_client_cancels_running_calls(autojump_clock: MockClock) -> None:
+async def test_scripted_client_that_closes_cancels_running_calls(autojump_clock: MockClock) -> None:
     server = a_server()
     async with open_scripted_client(server) as client:
         await client.call_tool("wait")
@@ -131,7 +133,7 @@ async def test_scripted_server_sees_the_cancel_of_a_call(autojump_clock: MockClo
             await client.call_tool("wait")
 
 
-async def test_scripted_server_sends_logs_progress_and_an_error(autojump_clock: MockClock) -> None:
+async def test_scripted_server_can_send_logs_progress_and_an_error(autojump_clock: MockClock) -> None:
     progress, logs = list[float](), list[str]()
 
     async def script(server: ScriptedServer) -> None:
@@ -147,7 +149,7 @@ async def test_scripted_server_sends_logs_progress_and_an_error(autojump_clock: 
     assert (progress, logs) == ([1], ["working"])
 
 
-async def test_scripted_server_sends_a_request_to_the_client(autojump_clock: MockClock) -> None:
+async def test_scripted_server_can_send_a_request_to_the_client(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY)
         await server.request("q", "roots/list")
@@ -157,7 +159,7 @@ async def test_scripted_server_sends_a_request_to_the_client(autojump_clock: Moc
         await trio.sleep(1)
 
 
-async def test_failure_of_a_server_script_is_raised_from_the_block(autojump_clock: MockClock) -> None:
+async def test_failure_in_a_server_script_is_raised_from_the_with_block(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         await server.expect_call("other")
@@ -170,7 +172,7 @@ async def test_failure_of_a_server_script_is_raised_from_the_block(autojump_cloc
             pass
 
 
-async def test_failure_of_a_server_script_during_opening_is_raised(autojump_clock: MockClock) -> None:
+async def test_failure_in_a_server_script_while_it_opens_is_raised(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.expect_request("ping")
 
@@ -179,7 +181,9 @@ async def test_failure_of_a_server_script_during_opening_is_raised(autojump_cloc
             pytest.fail("nobody answered")
 
 
-async def test_script_failure_is_raised_before_a_later_exception_of_the_block(autojump_clock: MockClock) -> None:
+async def test_failure_in_a_server_script_is_raised_in_place_of_a_later_exception_in_the_with_block(
+    autojump_clock: MockClock,
+) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         await server.expect_call("other")
@@ -193,7 +197,9 @@ async def test_script_failure_is_raised_before_a_later_exception_of_the_block(au
     assert isinstance(caught.value.__cause__, LookupError)
 
 
-async def test_exception_of_the_block_is_raised_instead_of_the_waiting_script(autojump_clock: MockClock) -> None:
+async def test_exception_in_the_with_block_is_raised_if_the_server_script_still_waits(
+    autojump_clock: MockClock,
+) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         await server.expect_call("this")
@@ -213,7 +219,9 @@ async def test_server_script_that_never_ends_raises_too_slow_error(autojump_cloc
             pass
 
 
-async def test_accept_fails_if_the_first_message_is_not_an_opening(autojump_clock: MockClock) -> None:
+async def test_scripted_server_accept_fails_if_the_first_message_does_not_open_a_connection(
+    autojump_clock: MockClock,
+) -> None:
     ours, theirs = memory_transport_pair()
     await ScriptedClient(ours).notify("notifications/initialized")
     with pytest.raises(UnexpectedMessage, match="server/discover"):
@@ -244,7 +252,7 @@ async def test_patience_of_a_scripted_peer_uses_the_trio_clock(autojump_clock: M
     assert trio.current_time() == pytest.approx(7)
 
 
-async def test_expect_silence_fails_on_a_message_or_a_closed_connection(autojump_clock: MockClock) -> None:
+async def test_expect_silence_method_fails_after_a_message_or_a_closed_connection(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     await other.notify("notifications/message")
@@ -255,7 +263,7 @@ async def test_expect_silence_fails_on_a_message_or_a_closed_connection(autojump
         await peer.expect_silence(1)
 
 
-async def test_expect_end_fails_on_a_timeout_or_a_message(autojump_clock: MockClock) -> None:
+async def test_expect_end_method_fails_after_a_timeout_or_a_message(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     with pytest.raises(MissingMessage, match="nothing within"):
@@ -283,7 +291,7 @@ async def test_scripted_peer_until_skips_messages_but_keeps_skipped_messages_in_
     ]
 
 
-async def test_scripted_peer_sends_messages_exactly(autojump_clock: MockClock) -> None:
+async def test_scripted_peer_sends_messages_exactly_as_given(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     peer = ScriptedPeer(ours)
     for message in ({"id": 1}, {"jsonrpc": "1.0"}, b'{ "x" :1}', "text", [1]):
@@ -334,20 +342,20 @@ trio.run(serve_scripted_stdio, script)
 """
 
 
-async def test_scripted_client_talks_to_a_process(tmp_path: Path) -> None:
+async def test_scripted_client_can_connect_to_a_server_process(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     async with open_scripted_process([sys.executable, tmp_path / "server.py"], LEGACY) as client:
         result = await client.expect_result(await client.call_tool("add", {"a": 1, "b": 2}))
     assert result["content"] == [{"type": "text", "text": "3"}]
 
 
-async def test_scripted_process_with_revision_none_is_not_opened(tmp_path: Path) -> None:
+async def test_scripted_client_with_revision_none_does_not_initialize_the_server_process(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     async with open_scripted_process([sys.executable, tmp_path / "server.py"], revision=None) as client:
         await client.expect_result(await client.request("ping"), {})
 
 
-async def test_exit_of_a_scripted_process_is_reported_with_its_stderr() -> None:
+async def test_scripted_client_reports_the_exit_of_its_server_process_with_stderr() -> None:
     command = [sys.executable, "-c", "input(); raise SystemExit('out of cheese')"]
     with pytest.raises(MissingMessage, match=r"(?s)exit status 1.*out of cheese"):
         async with open_scripted_process(command, LEGACY):

@@ -298,7 +298,9 @@ def run(test: str, part: str, make: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize(("part", "make", "test"), DEFECTS, ids=lambda each: getattr(each, "__name__", None))
-def test_defective_shared_storage_fails_the_matching_suite_test(part: str, make: Callable[[Any], Defective], test: str):
+def test_shared_storage_with_a_defect_fails_the_suite_test_for_that_defect(
+    part: str, make: Callable[[Any], Defective], test: str
+):
     run(test, part, Defective)
     with pytest.raises((AssertionError, trio.TooSlowError, BaseExceptionGroup)):
         run(test, part, make)

@@ -214,7 +214,7 @@ def suite_of(make: Callable[[], TaskStore]) -> TaskStoreSuite:
 
 
 @pytest.mark.parametrize(("make", "test"), DEFECTS.items(), ids=[make.__name__ for make in DEFECTS])
-def test_defective_task_store_fails_the_matching_suite_test(make: Callable[[], TaskStore], test: str):
+def test_task_store_with_a_defect_fails_the_suite_test_for_that_defect(make: Callable[[], TaskStore], test: str):
     trio.run(getattr(suite_of(MemoryTaskStore), test))
     clock = MockClock(autojump_threshold=0) if make in (SaysNothing, HidesGaps) else None  # waited for in vain
     with pytest.raises((AssertionError, trio.TooSlowError, BaseExceptionGroup)):
