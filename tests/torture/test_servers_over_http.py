@@ -37,6 +37,8 @@ OVER_HTTP = [each for each in SERVER_SCENARIOS if not each.id.startswith(("line-
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(OVER_HTTP))
-async def test_our_server_passes_the_torture_scenarios_over_http(scenario: Scenario, era: Era, url: str) -> None:
+async def test_trio_mcp_server_passes_the_torture_test_scenarios_over_http(
+    scenario: Scenario, era: Era, url: str
+) -> None:
     outcome = await outcome_of(scenario, ServerUnderTest(era, Address(url), NAMES, patience=PATIENCE))
     assert outcome.status == ("skipped" if scenario.id == "cancel-process-tree" else "passed"), outcome.reason

@@ -12,6 +12,6 @@ from trio_mcp.torture.server_under_test import ServerUnderTest
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(SERVER_SCENARIOS))
-async def test_our_server_passes_the_torture_scenarios_over_stdio(scenario: Scenario, era: Era) -> None:
+async def test_trio_mcp_server_passes_the_torture_test_scenarios_over_stdio(scenario: Scenario, era: Era) -> None:
     outcome = await outcome_of(scenario, ServerUnderTest(era, Command(SERVER), NAMES, patience=PATIENCE))
     assert outcome.status == ("skipped" if scenario.id.startswith("http-") else "passed"), outcome.reason

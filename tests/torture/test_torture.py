@@ -25,7 +25,7 @@ from trio_mcp.torture.server_under_test import TOOLS, ServerUnderTest, find_tool
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(CLIENT_SCENARIOS))
-async def test_our_client_passes_the_torture_scenarios(scenario: Scenario, era: Era) -> None:
+async def test_trio_mcp_client_passes_the_torture_test_scenarios(scenario: Scenario, era: Era) -> None:
     outcome = await outcome_of(scenario, ClientUnderTest(era, CLIENT, patience=PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
@@ -54,7 +54,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "found_by"), FAULTS.items())
-async def test_torture_scenario_detects_its_planted_defect(fault: str, found_by: str) -> None:
+async def test_torture_test_scenario_detects_the_deliberate_defect_it_is_made_for(fault: str, found_by: str) -> None:
     command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), fault])
     (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
     outcome = await outcome_of(scenario, ServerUnderTest("legacy", command, NAMES))
@@ -62,14 +62,14 @@ async def test_torture_scenario_detects_its_planted_defect(fault: str, found_by:
 
 
 @pytest.mark.parametrize("found_by", sorted(set(FAULTS.values()) - {"progress-rate"}))
-async def test_torture_scenario_passes_for_a_server_without_the_defect(found_by: str) -> None:
+async def test_torture_test_scenario_passes_for_a_server_without_the_defect(found_by: str) -> None:
     command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
     (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
     outcome = await outcome_of(scenario, ServerUnderTest("legacy", command, NAMES, patience=PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
 
-def test_torture_scenario_ids_are_unique_and_at_least_forty() -> None:
+def test_at_least_forty_torture_test_scenarios_exist_and_their_ids_are_unique() -> None:
     ids = [each.id for each in (*SERVER_SCENARIOS, *CLIENT_SCENARIOS)]
     assert len(ids) == len(set(ids)) >= 40
     for each in (*SERVER_SCENARIOS, *CLIENT_SCENARIOS):
@@ -83,7 +83,9 @@ def test_torture_scenario_ids_are_unique_and_at_least_forty() -> None:
 @pytest.mark.parametrize(
     ("module", "scenarios"), [(server_scenarios, SERVER_SCENARIOS), (client_scenarios, CLIENT_SCENARIOS)]
 )
-def test_each_public_coroutine_of_a_torture_module_is_a_scenario(module: ModuleType, scenarios: list[Scenario]) -> None:
+def test_each_public_coroutine_in_a_torture_test_module_is_a_scenario(
+    module: ModuleType, scenarios: list[Scenario]
+) -> None:
     defined = {
         name
         for name, value in vars(module).items()
@@ -92,7 +94,7 @@ def test_each_public_coroutine_of_a_torture_module_is_a_scenario(module: ModuleT
     assert defined == {each.id.replace("-", "_") for each in scenarios}
 
 
-async def test_find_tools_returns_the_tools_or_none_for_an_unsupported_revision() -> None:
+async def test_find_tools_function_returns_the_tools_or_none_for_an_unsupported_revision() -> None:
     assert await find_tools(Command(SERVER), "modern") == NAMES
     legacy_only = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
     assert await find_tools(legacy_only, "modern") is None
@@ -104,7 +106,7 @@ async def torture(*words: str) -> subprocess.CompletedProcess[bytes]:
         return await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
 
 
-async def test_torture_command_reports_json_and_exits_with_0_if_nothing_failed() -> None:
+async def test_torture_command_prints_json_and_exits_with_0_if_no_scenario_failed() -> None:
     ran = await torture("--only", "cancel-after", "--json", "--", *SERVER)
     assert (ran.returncode, ran.stderr) == (0, b"")
     found = json.loads(ran.stdout)
@@ -132,7 +134,7 @@ def test_documentation_page_lists_the_tools_of_the_torture_scenarios() -> None:
     assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.text.split("## Test a client")[0], re.MULTILINE)) == TOOLS
 
 
-async def test_documented_torture_client_passes(tmp_path: Path) -> None:
+async def test_torture_client_in_the_documentation_passes_the_scenarios(tmp_path: Path) -> None:
     (tmp_path / "tortured.py").write_text(PAGE.blocks["tortured"])
     (scenario,) = [each for each in CLIENT_SCENARIOS if each.id == "client-cancels"]
     under_test = ClientUnderTest(
