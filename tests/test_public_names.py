@@ -59,7 +59,7 @@ def test_name_imported_from_the_wrong_namespace_raises_an_error_with_the_import_
 
 
 @pytest.mark.parametrize("name", sorted(SPOKEN_OF))
-def test_each_public_object_and_member_has_a_docstring(name: str) -> None:
+def test_each_public_object_and_attribute_has_a_docstring(name: str) -> None:
     thing = SPOKEN_OF[name]
     assert inspect.getdoc(thing)
     assert [member for member, value in ours(thing) if not inspect.getdoc(value)] == []

@@ -132,7 +132,7 @@ async def test_docstring_section_of_a_tool_describes_its_parameters(page: Page) 
     assert described == ["What to look for.", "How many names at most."]
 
 
-async def test_elicitation_example_requests_one_value_at_a_time(page: Page) -> None:
+async def test_elicitation_example_requests_the_values_one_after_another(page: Page) -> None:
     async def answer(question: ElicitFormParams) -> ElicitResult:
         return ElicitResult("accept", {"value": 2 if question.message == "How many?" else "large"})
 

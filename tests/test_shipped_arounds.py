@@ -510,7 +510,7 @@ async def test_rate_limit_counts_anonymous_http_callers_by_address(server: Serve
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_requests_beyond_the_concurrency_limit_wait_in_order(era: Era, autojump_clock: MockClock) -> None:
+async def test_requests_that_exceed_the_concurrency_limit_wait_in_order(era: Era, autojump_clock: MockClock) -> None:
     server, running, most, order = Server("s"), 0, 0, list[int]()
     server.middleware("tools/call")(concurrency_limit(2))
 

@@ -127,7 +127,7 @@ def test_parser_limits_the_number_of_challenges_and_parameters() -> None:
     assert len(one.params) == 32
 
 
-def test_overlong_challenge_header_is_ignored() -> None:
+def test_too_long_challenge_header_is_ignored() -> None:
     assert len(parse_challenges("Bearer".ljust(32 * 1024))) == 1
     assert parse_challenges("Bearer".ljust(32 * 1024 + 1)) == []
 

@@ -83,7 +83,7 @@ async def test_jwks_contains_only_public_signing_keys(provider: Path) -> None:
     assert "d" not in keys[0]
 
 
-async def test_denied_consent_redirects_with_access_denied(provider: Path) -> None:
+async def test_authorization_server_redirects_with_access_denied_if_the_user_denies_consent(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=["files:read"]) as server,
         RawClient.registered(server.issuer) as client,

@@ -18,7 +18,7 @@ def samples(**figures: list[float]) -> Samples:
     return made
 
 
-def test_benchmark_spread_consists_of_median_minimum_and_maximum() -> None:
+def test_benchmark_spread_has_the_median_minimum_and_maximum_of_the_values() -> None:
     assert Spread.of([5, 1, 2]) == Spread(2, 1, 5)
 
 

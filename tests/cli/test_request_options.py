@@ -89,7 +89,7 @@ def test_help_lists_connection_options_in_a_separate_last_section(command: click
     assert {"--json", "--help"} <= found["Options"]
 
 
-def test_help_of_server_commands_groups_address_token_and_deployment_options() -> None:
+def test_help_of_commands_that_serve_shows_address_token_and_deployment_options_in_groups() -> None:
     ours = {"Options", "Address options", "Token options", "Deployment options"}
     assert sections(run).keys() == ours
     assert sections(gateway).keys() == {*ours, "Connection options"}

@@ -48,7 +48,7 @@ def test_backlog_keeps_the_newest_item_of_any_size() -> None:
     assert taken(backlog) == ["b"]
 
 
-def test_item_taken_from_the_backlog_frees_its_bytes() -> None:
+def test_item_taken_from_the_backlog_no_longer_counts_towards_the_byte_limit() -> None:
     backlog = Backlog[str](10, 100)
     for _ in range(5):
         backlog.put("a", 100)
@@ -56,6 +56,6 @@ def test_item_taken_from_the_backlog_frees_its_bytes() -> None:
     assert [backlog.put(item, 50) for item in "bc"] == [0, 0]
 
 
-def test_pop_from_an_empty_backlog_raises_index_error() -> None:
+def test_backlog_pop_raises_index_error_if_the_backlog_is_empty() -> None:
     with pytest.raises(IndexError):
         Backlog[str](1, 1).pop()

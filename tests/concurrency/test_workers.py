@@ -148,7 +148,7 @@ async def test_result_of_a_worker_thread_after_its_cancel_is_ignored(desk: Desk)
         gate.open()
 
 
-async def test_worker_thread_beyond_its_grace_is_abandoned_and_logged_with_its_stack(
+async def test_worker_thread_that_exceeds_its_cleanup_grace_is_abandoned_and_logged_with_its_stack(
     desk: Desk, clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = desk.gate()
@@ -374,7 +374,7 @@ async def test_function_can_be_awaited_in_threads_started_with_trio_to_thread(de
     assert await trio.to_thread.run_sync(await_in_worker, give) == "given"
 
 
-async def test_frames_of_a_task_after_its_worker_call_are_the_frames_of_the_task(desk: Desk) -> None:
+async def test_stack_of_a_task_after_its_worker_call_shows_the_task_itself(desk: Desk) -> None:
     await desk.run(lambda: None)
     task = trio.lowlevel.current_task()
     assert list(frames_of(task)) == list(task.iter_await_frames())
@@ -383,7 +383,7 @@ async def test_frames_of_a_task_after_its_worker_call_are_the_frames_of_the_task
 # Where a call is
 
 
-async def test_frames_of_a_task_in_a_worker_call_are_the_frames_of_its_worker_thread(desk: Desk) -> None:
+async def test_stack_of_a_task_in_a_worker_call_shows_its_worker_thread(desk: Desk) -> None:
     gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
 
     def outer() -> None:
@@ -401,7 +401,7 @@ async def test_frames_of_a_task_in_a_worker_call_are_the_frames_of_its_worker_th
         gate.open()
 
 
-async def test_frames_of_a_task_whose_worker_thread_has_just_ended_are_the_frames_of_the_task(
+async def test_stack_of_a_task_whose_worker_thread_has_just_ended_shows_the_task_itself(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
@@ -425,7 +425,7 @@ async def test_frames_of_a_task_whose_worker_thread_has_just_ended_are_the_frame
         gate.open()
 
 
-async def test_frames_of_a_task_without_a_worker_thread_are_the_frames_of_the_task(desk: Desk) -> None:
+async def test_stack_of_a_task_without_a_worker_thread_shows_the_task_itself(desk: Desk) -> None:
     tasks = list[trio.lowlevel.Task]()
 
     async def wait() -> None:
@@ -439,7 +439,7 @@ async def test_frames_of_a_task_without_a_worker_thread_are_the_frames_of_the_ta
         nursery.cancel_scope.cancel()
 
 
-async def test_frames_of_a_task_waiting_for_a_worker_thread_are_the_frames_of_the_task(desk: Desk) -> None:
+async def test_stack_of_a_task_that_waits_for_a_worker_thread_shows_the_task_itself(desk: Desk) -> None:
     gates, tasks = [desk.gate(), desk.gate()], list[trio.lowlevel.Task]()
 
     async def run() -> None:

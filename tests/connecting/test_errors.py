@@ -80,6 +80,6 @@ async def test_error_for_a_missing_working_directory_names_it(tmp_path: Path) ->
             pass
 
 
-async def test_tcp_connections_accept_unusual_host_names() -> None:
+async def test_tcp_targets_accept_host_names_with_unusual_characters() -> None:
     for host in ("localhost", "::1", "127.0.0.1", "example.com.", "bücher.example", "under_score"):
         open_tcp(host, 65535)

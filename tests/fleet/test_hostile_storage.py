@@ -335,7 +335,7 @@ async def test_sec_replica_does_not_crash_after_corrupted_redis_replies(redis_se
 
 
 @pytest.mark.parametrize("seed", [12, 13, 14])
-async def test_sec_replicas_start_once_redis_replies_are_no_longer_corrupted(
+async def test_sec_replicas_start_as_soon_as_redis_replies_are_no_longer_corrupted(
     redis_server: RedisServer,  # noqa: F811
     seed: int,
 ) -> None:

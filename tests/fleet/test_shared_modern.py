@@ -417,7 +417,9 @@ async def test_draining_replica_finishes_forwarded_retries_and_waiting_handlers(
         assert trio.current_time() < 11
 
 
-async def test_forwarded_retry_that_outlasts_the_drain_timeout_fails_with_an_error(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_that_takes_longer_than_the_drain_timeout_fails_with_an_error(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools, drain_timeout=3) as members:
         one, two = members
         journal = members.journals["a"]

@@ -318,7 +318,7 @@ async def test_clients_with_streams_at_a_stopping_replica_move_to_other_replicas
     assert (await next_message(again))["method"] == "notifications/tools/list_changed"
 
 
-async def test_call_that_outlasts_the_drain_timeout_ends_with_an_error_at_any_replica(
+async def test_call_that_takes_longer_than_the_drain_timeout_ends_with_an_error_at_any_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

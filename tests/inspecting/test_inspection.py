@@ -459,7 +459,7 @@ async def test_inspector_elicitation_names_the_run_of_its_call(era: str) -> None
         await opened.ended(run)
 
 
-async def test_hostile_names_are_escaped_in_inspector_timelines() -> None:
+async def test_malicious_names_are_escaped_in_inspector_timelines() -> None:
     made = Server("shop")
     name = "<script>alert(1)</script>"
 

@@ -46,11 +46,11 @@ NOT_BY_HTTP: Final = {
     "test_cx_02_cx_05_au_03_in_memory_request_has_no_session_headers_or_auth": _HEADERS,
     "test_cx_03_mr_01_modern_requests_are_stateless_and_legacy_requests_are_not": _HEADERS,
     "test_ca_07_cancel_is_idempotent_and_seen_by_all_tasks_of_the_request": _NO_WORDS,
-    "test_cancelled_call_stops_frontend_backend_and_elicitation_with_same_reason": _NO_WORDS,
+    "test_cancelled_call_stops_frontend_and_backend_handlers_and_the_elicitation_with_the_same_reason": _NO_WORDS,
     "test_handler_is_cancelled_by_the_caller_before_the_deadline_in_its_request": _NO_WORDS,
     "test_ch_14_ch_15_invalid_line_gets_one_error_and_the_connection_stays_open": _TOO_SMALL,
     "test_closed_connection_is_freed_without_garbage_collection": _LISTENING,
-    "test_hundred_concurrent_calls_get_the_answers_to_their_own_elicitations": _LARGE,
+    "test_each_of_a_hundred_concurrent_calls_gets_the_answer_to_its_own_elicitation": _LARGE,
 }
 """Tests that have no meaning with HTTP between a client of ours and a server of ours, and why."""
 

@@ -77,7 +77,7 @@ def back_era(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def test_elicitation_of_backend_server_is_forwarded_to_user_and_answered(
+async def test_server_forwards_an_elicitation_of_its_backend_to_the_user_and_returns_the_answer(
     autojump_clock: MockClock, front_era: Any, back_era: Any
 ) -> None:
     chain = Chain()
@@ -93,7 +93,7 @@ async def test_elicitation_of_backend_server_is_forwarded_to_user_and_answered(
     assert chain.cancelled == {}
 
 
-async def test_cancelled_call_stops_frontend_backend_and_elicitation_with_same_reason(
+async def test_cancelled_call_stops_frontend_and_backend_handlers_and_the_elicitation_with_the_same_reason(
     autojump_clock: MockClock, front_era: Any, back_era: Any
 ) -> None:
     chain = Chain()
@@ -122,7 +122,7 @@ async def test_cancelled_call_stops_frontend_backend_and_elicitation_with_same_r
         assert client.server_info is not None
 
 
-async def test_hundred_concurrent_calls_get_the_answers_to_their_own_elicitations(
+async def test_each_of_a_hundred_concurrent_calls_gets_the_answer_to_its_own_elicitation(
     autojump_clock: MockClock, front_era: Any
 ) -> None:
     server = Server("s")

@@ -59,7 +59,7 @@ def command(tmp_path: Path) -> list[str]:
     return [sys.executable, str(path)]
 
 
-async def test_client_caches_reads_until_refreshed_or_changed(command: list[str]) -> None:
+async def test_client_caches_a_resource_until_it_changes_or_refresh_is_requested(command: list[str]) -> None:
     send, told = trio.open_memory_channel[str](10)
     with trio.fail_after(PATIENCE):
         async with open_stdio(command, era="modern", on_resource_updated=send.send_nowait) as client:

@@ -172,7 +172,7 @@ async def test_thread_that_does_not_end_is_reported_as_abandoned_after_cleanup_g
     assert ending.seconds < 20
 
 
-async def test_call_cancelled_before_sending_is_reported_as_unsent(era: Era) -> None:
+async def test_confirm_cancels_reports_unsent_for_a_call_cancelled_before_it_was_sent(era: Era) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         with confirm_cancels() as endings, trio.CancelScope() as scope:
@@ -208,7 +208,7 @@ async def test_cancel_token_is_sent_only_if_client_and_server_declare_the_extens
     assert [TOKEN in meta for meta in metas + slow.metas] == [False, False]
 
 
-async def test_no_cancel_token_is_sent_outside_confirm_cancels(era: Era) -> None:
+async def test_call_outside_confirm_cancels_sends_no_cancel_token(era: Era) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         async with trio.open_nursery() as nursery:
@@ -230,7 +230,7 @@ async def test_confirm_cancels_lists_no_call_that_completed(era: Era) -> None:
     assert endings == []
 
 
-async def test_call_ended_by_failing_progress_callback_is_confirmed_as_stopped(era: Era) -> None:
+async def test_call_whose_progress_callback_raises_is_confirmed_as_stopped(era: Era) -> None:
     server = Server("telling", extensions=[CancelAcknowledged()])
     ended = trio.Event()
 
@@ -285,7 +285,7 @@ async def test_cancelled_call_stops_handler_that_waits_for_elicitation(autojump_
         assert ended == [CancelCause.PEER]
 
 
-async def test_thousand_calls_cancelled_at_once_are_all_confirmed_as_stopped(
+async def test_each_of_a_thousand_calls_cancelled_together_is_confirmed_as_stopped(
     era: Era, way: str, autojump_clock: Any
 ) -> None:
     slow, running = Slow(), 1000 if way == "direct" else 200  # over HTTP, a thousand take half a minute
@@ -454,7 +454,7 @@ async def test_cancel_request_with_invalid_params_is_refused(era: Era, params: d
         assert caught.value.code == -32602
 
 
-async def test_malformed_or_duplicate_cancel_token_is_ignored(era: Era, autojump_clock: Any) -> None:
+async def test_server_ignores_a_malformed_or_duplicate_cancel_token(era: Era, autojump_clock: Any) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
         for bad in (7, "short", "x" * 65, {"a": 1}):

@@ -58,7 +58,7 @@ async def test_proxy_between_legacy_and_modern_peers_confirms_that_the_handler_w
     assert (ending.cleanup or 0) >= 0.25
 
 
-async def test_proxy_with_shared_connection_confirms_cancel_of_backend(era: Era) -> None:
+async def test_proxy_with_a_shared_connection_confirms_that_the_backend_handler_stopped(era: Era) -> None:
     async with (
         open_memory(cancel_server.server, **options(era)) as behind,
         open_memory(proxy(behind), **options(era)) as client,

@@ -108,7 +108,7 @@ async def test_server_that_dies_before_confirming_a_cancel_is_reported_as_lost(e
     assert 0.2 <= ending.seconds < 50
 
 
-async def test_cancel_of_a_call_to_a_group_member_is_confirmed(era: Era) -> None:
+async def test_cancel_of_a_call_to_a_server_in_a_group_is_confirmed(era: Era) -> None:
     member = MemberDescription(InMemory(cancel_server.server))
     async with open_group({"one": member}, **options(era)) as group:
         client = await group.client("one")

@@ -121,7 +121,7 @@ async def test_many_connections_from_one_address_leave_a_connection_for_another_
         nursery.cancel_scope.cancel()
 
 
-async def test_new_tcp_connection_replaces_a_silent_connection_of_the_address_that_has_the_most() -> None:
+async def test_new_tcp_connection_replaces_a_silent_connection_of_the_address_with_the_most_connections() -> None:
     limits = Limits(max_connections=4, handshake_timeout=10_000)
     async with trio.open_nursery() as nursery:
         start = partial(serve_tcp, noted(), "127.0.0.1", 0, limits=limits)

@@ -194,7 +194,7 @@ async def test_mr_11_input_required_fails_for_legacy_client_of_stateless_server(
         assert (await peer.error("order"))["code"] == -32603
 
 
-async def test_legacy_client_that_refuses_an_input_request_fails_the_call_and_cancels_the_rest(
+async def test_call_fails_and_other_input_requests_are_cancelled_if_a_legacy_client_refuses_one(
     autojump_clock: MockClock,
 ) -> None:
     questions = InputRequired({"name": FORM, "where": InputRequest("roots/list")})

@@ -330,7 +330,7 @@ async def test_sv_01_initialize_result_has_only_fields_of_the_negotiated_revisio
 
 
 @EACH
-async def test_sv_02_malformed_batch_member_gets_its_own_error(
+async def test_sv_02_malformed_message_in_a_batch_gets_a_separate_error(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:

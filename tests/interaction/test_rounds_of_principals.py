@@ -90,7 +90,9 @@ async def test_principal_can_retry_an_input_required_call_over_another_connectio
     assert (load.parked, load.in_flight, load.inbound_bytes) == (0, 0, 0)
 
 
-async def test_handler_awaiting_input_outlives_the_connection_of_its_principal(autojump_clock: MockClock) -> None:
+async def test_handler_that_awaits_input_continues_after_the_connection_of_its_principal_closes(
+    autojump_clock: MockClock,
+) -> None:
     desk = Desk()
     async with wires(desk.server) as opened:
         first = await opened.open("ada")

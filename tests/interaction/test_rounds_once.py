@@ -98,7 +98,7 @@ def changed(place: int) -> Callable[[str], str]:
     ],
     ids=["nonce", "start", "middle", "cut", "empty", "foreign", "long", "list", "number"],
 )
-async def test_tampered_request_state_is_refused_and_the_original_still_works(
+async def test_tampered_request_state_is_refused_but_the_original_is_still_accepted(
     autojump_clock: MockClock, shop: Shop, tamper: Callable[[str], Any]
 ) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:

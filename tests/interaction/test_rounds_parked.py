@@ -192,7 +192,7 @@ async def test_handler_continues_with_id_token_log_level_and_meta_of_the_retry(a
     assert ids == [(7, None), ("8", "00-1")]
 
 
-async def test_no_progress_or_logs_are_sent_while_handler_awaits_input(autojump_clock: MockClock) -> None:
+async def test_server_sends_no_progress_or_logs_while_a_handler_awaits_input(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

@@ -139,7 +139,7 @@ async def nap_on(client: Client) -> None:
             await client.call_tool("nap", {"milliseconds": 1})
 
 
-async def test_tcp_connection_beyond_the_limit_is_closed() -> None:
+async def test_tcp_connection_that_exceeds_the_connection_limit_is_closed() -> None:
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0, limits=Limits(max_connections=1)) as listeners:
             port = port_of(listeners)

@@ -62,7 +62,7 @@ async def test_handler_reads_the_trace_context_of_its_request(revision: str) -> 
                 assert reply["result"]["structuredContent"]["trace"] == expected
 
 
-async def test_requests_to_the_client_carry_the_trace_context(autojump_clock: MockClock) -> None:
+async def test_requests_to_the_client_contain_the_trace_context(autojump_clock: MockClock) -> None:
     server = Server("outer")
 
     @server.tool
@@ -93,7 +93,9 @@ async def test_request_to_the_client_without_trace_context_has_no_meta(autojump_
 
 
 @BOTH_ERAS
-async def test_calls_to_other_servers_carry_the_trace_context(autojump_clock: MockClock, era: Any) -> None:
+async def test_calls_from_a_handler_to_other_servers_contain_the_trace_context(
+    autojump_clock: MockClock, era: Any
+) -> None:
     heard: list[dict[str, Any]] = []
     outer = Server("outer")
 
@@ -128,7 +130,7 @@ async def test_concurrent_requests_keep_their_own_trace_contexts(autojump_clock:
 
 
 @BOTH_ERAS
-async def test_calls_made_by_a_sampling_handler_carry_the_trace_context(autojump_clock: MockClock, era: Any) -> None:
+async def test_calls_made_by_a_sampling_handler_contain_the_trace_context(autojump_clock: MockClock, era: Any) -> None:
     heard: list[dict[str, Any]] = []
     asking = Server("asking")
 
@@ -209,7 +211,7 @@ async def test_handler_that_awaited_input_uses_the_trace_context_of_the_retry(au
     assert result["after"] == {**OTHER, "tracestate": None, "baggage": None}
 
 
-async def test_client_opened_inside_a_handler_sends_the_trace_context_at_once(
+async def test_client_opened_inside_a_handler_sends_the_trace_context_of_the_handler(
     autojump_clock: MockClock,
 ) -> None:
     heard: list[dict[str, Any]] = []

@@ -42,7 +42,7 @@ def test_response_with_a_null_result_is_written_with_null() -> None:
     assert json.loads(encode(Response(1, None))) == {"jsonrpc": "2.0", "id": 1, "result": None}
 
 
-def test_absent_error_data_is_omitted_and_an_unknown_id_is_null() -> None:
+def test_error_without_data_is_encoded_without_data_and_with_null_for_an_unknown_id() -> None:
     assert json.loads(encode(ErrorResponse(None, -32700, "Parse error"))) == {
         "jsonrpc": "2.0",
         "id": None,

@@ -232,7 +232,7 @@ ALOUD = ("info", "aloud", "mouth")
 SHOUTED = ("error", "shouted", None)
 
 
-def test_log_messages_respect_the_log_level_and_precede_the_result(peer: Conversation) -> None:
+def test_log_messages_respect_the_log_level_and_arrive_before_the_result(peer: Conversation) -> None:
     """A legacy server of the official package has no ``logging/setLevel`` and sends everything."""
     if peer.name == "official" and peer.is_legacy:
         with pytest.raises(PeerError) as caught:
@@ -302,7 +302,7 @@ def late(peer: Conversation, before: int) -> list[str]:
     return [message for message in peer.ignored.messages[before:] if not (is_ended and message == ended)]
 
 
-def test_no_late_message_arrives_for_a_cancelled_call(peer: Conversation) -> None:
+def test_client_receives_no_late_message_for_a_cancelled_call(peer: Conversation) -> None:
     ignored = len(peer.ignored.messages)
     hang_until(peer, trio.CancelScope.cancel)
     # Messages keep their order, so what were to come for the cancelled call would be here before this answer.

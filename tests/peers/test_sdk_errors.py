@@ -205,7 +205,7 @@ def older_1(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize(("release", "tool"), [("1.26.0", "wait"), (SEEN, "block"), ("2", "block")])
-def test_mcp_package_server_outlives_its_client_during_a_blocking_call_but_our_server_exits(
+def test_server_of_the_mcp_package_runs_on_after_its_client_is_gone_during_a_blocking_call_but_ours_exits(
     page: Page, newest_1: str, older_1: str, release: str, tool: str
 ) -> None:
     python = {"1.26.0": older_1, SEEN: newest_1, "2": sys.executable}[release]

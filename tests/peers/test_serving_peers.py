@@ -115,7 +115,7 @@ def test_structured_output_of_a_number_arrives_in_a_result_object(report: Report
 
 
 @only_fastmcp
-def test_fastmcp_client_rebuilds_objects_from_the_output_schema(report: Report) -> None:
+def test_fastmcp_client_creates_result_objects_from_the_output_schema(report: Report) -> None:
     assert report.saw("weather data") == {"city": "Oslo", "celsius": 21.5}
 
 
@@ -272,7 +272,7 @@ def test_client_timeout_cancels_the_handler_with_the_timeout_as_reason(report: R
     assert report.text("timeout ending") == report.ending("timed out after 1.0s")
 
 
-def test_no_response_arrives_after_its_call_was_cancelled(report: Report) -> None:
+def test_client_receives_no_response_to_a_cancelled_call(report: Report) -> None:
     assert report.saw("late") == []
 
 

@@ -35,7 +35,7 @@ OF_ONE_PROCESS: Final = {
     "test_mod_02_listen_stream_sends_last_changes_then_cancelled_then_result_at_its_end": _ONE_PROCESS,
     "test_mod_03_legacy_requests_modern_requests_and_a_listen_stream_get_only_their_own_messages": _ONE_PROCESS,
     "test_listen_stream_that_is_not_read_uses_little_memory_and_does_not_delay_other_streams": _ONE_PROCESS,
-    "test_vanished_client_leaves_no_listen_stream_behind": _ONE_PROCESS,
+    "test_listen_stream_ends_in_the_server_when_its_client_vanishes": _ONE_PROCESS,
     "test_prg_02_only_increasing_finite_progress_values_are_sent[2025-11-25]": _COALESCED,
     "test_cancelled_listen_stream_gets_no_changes_and_its_id_can_be_reused": _LATER,
     "test_rpc_02_request_with_an_id_in_flight_is_refused_and_the_first_request_continues": _TWICE,

@@ -106,7 +106,7 @@ async def test_connection_stops_reading_from_a_peer_that_does_not_read_responses
     assert sent < 400
 
 
-async def test_connection_resumes_reading_once_the_peer_reads_responses(autojump_clock: object) -> None:
+async def test_connection_resumes_reading_when_the_peer_reads_responses(autojump_clock: object) -> None:
     async with server_alone(Limits(high_water=100), Echo(), capacity=1000) as wire, trio.open_nursery() as nursery:
 
         async def ask() -> None:

@@ -380,7 +380,7 @@ async def test_call_sends_its_remaining_time_if_sending_deadlines_is_enabled(
         assert request["params"] == ({"name": "x", "_meta": {REMAINING_MS: 5000}} if tell else {"name": "x"})
 
 
-async def test_request_carries_its_trace_context_and_its_own_meta() -> None:
+async def test_outgoing_request_contains_the_trace_context_and_the_given_meta() -> None:
     async with side() as (this, nursery):
         for params in (None, {"_meta": {"a": 1}}):
             with answering({TRACEPARENT: PARENT}):

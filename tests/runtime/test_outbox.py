@@ -300,7 +300,7 @@ async def test_all_tasks_waiting_in_outbox_flushed_are_woken() -> None:
                 await box.take()
 
 
-async def test_outbox_flushed_returns_at_once_for_an_unused_outbox() -> None:
+async def test_outbox_flushed_returns_immediately_for_an_unused_outbox() -> None:
     with trio.fail_after(PATIENCE):
         await outbox().flushed()
 

@@ -41,7 +41,7 @@ def test_principal_of_a_client_without_a_user_never_equals_a_user() -> None:
 
 
 @pytest.mark.parametrize("principal", DIFFERENT)
-def test_principal_id_survives_json_encoding_and_decoding(principal: Principal) -> None:
+def test_principal_id_is_unchanged_after_json_encoding_and_decoding(principal: Principal) -> None:
     assert PrincipalId.from_json(principal.id.to_json()) == principal.id
 
 

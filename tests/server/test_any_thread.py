@@ -414,7 +414,7 @@ async def test_client_cache_can_be_invalidated_from_a_thread_during_list_request
 # Two runs
 
 
-def test_server_served_in_two_threads_at_once_rejects_changes() -> None:
+def test_server_that_runs_in_two_threads_rejects_changes() -> None:
     server, barrier = with_offers(), threading.Barrier(2)
     told, refused = list[str](), list[str]()
 

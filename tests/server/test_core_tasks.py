@@ -172,7 +172,7 @@ async def test_tool_with_task_support_required_rejects_a_plain_call() -> None:
     assert error["code"] == -32601
 
 
-async def test_tool_with_task_support_optional_runs_as_a_plain_call_unless_requested() -> None:
+async def test_tool_with_optional_task_support_runs_without_a_task_if_no_task_is_requested() -> None:
     scene = Scene()
     scene.gate.set()
     async with opened(scene) as client:

@@ -136,7 +136,9 @@ async def text_of(client: ScriptedClient, task: str) -> str:
     return (await ask(client, "tasks/result", taskId=task))["content"][0]["text"]
 
 
-async def test_elicitation_from_a_legacy_task_is_sent_at_once_with_related_task_meta(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_legacy_task_is_sent_immediately_with_related_task_meta(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as client:
         task = await create(client, "greet")
         asked = await question(client)

@@ -135,7 +135,7 @@ async def test_elicitation_from_a_task_is_sent_to_a_tasks_result_already_waiting
         assert await result_on(fetching) == "hello Bob"
 
 
-async def test_elicitation_from_a_task_is_sent_at_once_on_the_get_stream_of_its_session(
+async def test_elicitation_from_a_task_is_sent_immediately_on_the_get_stream_of_its_session(
     autojump_clock: MockClock,
 ) -> None:
     async with in_memory(asking_server()) as endpoint:
@@ -249,7 +249,7 @@ async def test_tasks_get_over_http_is_answered_as_json_without_a_stream(autojump
         assert answered.headers["content-type"] == "application/json"
 
 
-async def test_tasks_get_works_on_a_stateless_http_server_with_a_store(autojump_clock: MockClock) -> None:
+async def test_tasks_get_returns_a_task_on_a_stateless_http_server_with_a_store(autojump_clock: MockClock) -> None:
     server = Server("s", tasks=TaskSettings(store=MemoryTaskStore()))
 
     @server.tool(task="optional")

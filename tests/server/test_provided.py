@@ -681,7 +681,7 @@ async def connection(of: Annotated[str, Provide(pool, once=True)]) -> str:
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-async def test_server_wide_dependency_lives_as_long_as_the_server(is_plain: bool) -> None:
+async def test_server_wide_dependency_stays_open_as_long_as_the_server_runs(is_plain: bool) -> None:
     async with open_memory(server_of(connection, is_plain=is_plain)) as client:
         assert EVENTS == ["+settings", "+pool"]
         for _ in range(2):
@@ -707,7 +707,7 @@ async def test_server_wide_dependency_opens_after_the_lifespan_and_before_reques
     assert EVENTS == ["+lifespan", "+settings", "-settings", "-lifespan"]
 
 
-async def test_server_wide_dependency_of_a_mounted_server_lives_with_the_outer_server() -> None:
+async def test_server_wide_dependency_of_a_mounted_server_stays_open_as_long_as_the_outer_server_runs() -> None:
     inner, server = server_of(connection), Server("outer")
 
     @inner.prompt

@@ -39,7 +39,7 @@ async def test_open_listen_streams_do_not_count_as_requests_in_flight() -> None:
         assert (server.statistics().listening, server.statistics().in_flight) == (10, 0)
 
 
-async def test_listen_stream_beyond_the_limit_is_rejected_until_another_listen_stream_ends() -> None:
+async def test_listen_request_beyond_the_stream_limit_is_rejected_until_another_stream_ends() -> None:
     server = noted()
     server.limits = Limits(max_subscriptions=2)
     async with peer_of(server) as peer:

@@ -48,7 +48,7 @@ async def test_listen_filter_field_set_to_false_is_not_acknowledged() -> None:
     assert params["notifications"] == {}
 
 
-async def test_unknown_overlong_and_duplicate_uris_are_not_acknowledged_in_listen() -> None:
+async def test_listen_does_not_acknowledge_unknown_too_long_or_duplicate_uris() -> None:
     async with peer_of(noted()) as peer:
         uris = ["file:///nowhere", "note://a", "note://" + "x" * 8192, "note://a", "note://b"]
         params = await peer.listen(resourceSubscriptions=uris)

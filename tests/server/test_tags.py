@@ -226,7 +226,7 @@ async def test_tasks_of_a_disabled_tool_continue_and_can_be_read(autojump_clock:
         assert (await about(peer, "tasks/get", task))["status"] == "completed"
 
 
-async def test_restarted_task_of_a_disabled_tool_runs_once_the_tool_is_enabled(autojump_clock: MockClock) -> None:
+async def test_restarted_task_of_a_disabled_tool_runs_when_the_tool_is_enabled(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
 
     def server_of() -> Server:

@@ -152,7 +152,7 @@ async def test_tk_04_handler_can_return_a_task_that_another_process_completes(au
     assert (state["status"], state["result"]["content"][0]["text"]) == ("completed", "rendered")
 
 
-async def test_tk_04_handler_that_returns_a_task_works_in_both_task_protocols(autojump_clock: MockClock) -> None:
+async def test_tk_04_handler_can_return_a_task_in_both_task_protocols(autojump_clock: MockClock) -> None:
     server, jobs = rendering()
     async with old(server) as peer:
         task = await core_task_of(peer, "render", scene="a")

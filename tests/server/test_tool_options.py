@@ -125,7 +125,7 @@ async def test_tool_within_its_timeout_returns_its_result(autojump_clock: MockCl
         assert text_of(await client.call_tool("quick")) == "done"
 
 
-async def test_tool_calls_beyond_max_concurrency_wait(autojump_clock: MockClock) -> None:
+async def test_tool_calls_that_exceed_max_concurrency_wait(autojump_clock: MockClock) -> None:
     server = Server("s")
     running = most = 0
 

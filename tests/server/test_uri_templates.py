@@ -128,7 +128,7 @@ def test_accepted_uri_template_matches_a_uri_in_at_most_one_way(template: str, u
         assert re.sub(r"\{\+?(\w)\}", lambda match: values[match[1]], template) == uri
 
 
-async def test_overlong_resource_uri_is_rejected_before_template_matching() -> None:
+async def test_too_long_resource_uri_is_rejected_before_template_matching() -> None:
     server, uri = Server("s"), "git://a/" + "b" * LONGEST_URI
     looked: list[str] = []
 

@@ -118,7 +118,7 @@ def test_response_without_a_request_in_flight_is_ignored(
 
 
 @pytest.mark.parametrize("reply", [Response("1", {}), ErrorResponse("1", -1, "no")])
-def test_response_with_an_id_of_another_type_ends_the_only_request_in_flight(
+def test_response_whose_id_has_another_json_type_ends_the_only_request_in_flight(
     client: ConnectionState, call: OutboundRequest, reply: Any
 ) -> None:
     event = client.receive(reply)
@@ -126,7 +126,7 @@ def test_response_with_an_id_of_another_type_ends_the_only_request_in_flight(
     assert (event.request, client.outbound) == (call, ())
 
 
-def test_response_with_an_id_of_another_type_ends_none_of_two_requests(client: ConnectionState) -> None:
+def test_response_whose_id_has_another_json_type_ends_neither_of_two_requests(client: ConnectionState) -> None:
     calls = tuple(client.open_request("ping", LATEST_LEGACY) for _ in range(2))
     assert isinstance(client.receive(Response("1", {})), Ignored)
     assert client.outbound == calls

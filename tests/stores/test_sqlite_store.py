@@ -487,7 +487,7 @@ def test_sqlite_task_store_raises_at_creation_if_a_secret_is_too_short(path: Pat
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET, OTHER)], ids=["plain", "two secrets"])
-async def test_no_sql_statement_scans_a_whole_table(path: Path, secrets: tuple[bytes, ...]):
+async def test_sql_statements_never_scan_a_whole_table(path: Path, secrets: tuple[bytes, ...]):
     statements: list[str] = []
 
     def trace(connection: sqlite3.Connection) -> None:

@@ -87,7 +87,7 @@ async def test_task_that_ends_within_the_drain_timeout_at_shutdown_keeps_its_res
     assert b"done" in record.outcome.json
 
 
-async def test_task_that_outlasts_the_drain_timeout_fails_with_a_message(autojump_clock: MockClock) -> None:
+async def test_task_that_runs_longer_than_the_drain_timeout_fails_with_a_message(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("once", seconds=60)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.restarts.killing import Killing
 
 
-async def test_no_task_is_lost_when_servers_are_killed(tmp_path: Path) -> None:
+async def test_servers_lose_no_task_when_they_are_killed(tmp_path: Path) -> None:
     killing = Killing(tmp_path, seed=1)
     await killing.run(8)
     killing.check()

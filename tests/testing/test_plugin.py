@@ -238,7 +238,7 @@ NO_TRIO, NO_ASYNCIO = ("-p", "no:trio"), ("-p", "no:asyncio")
         ((*NO_TRIO, *NO_ASYNCIO), f"{ANYIO_MARK}{ON_ASYNCIO}{ANYIO_BACKEND.format('asyncio')}", "2 passed"),
     ],
 )
-def test_mcp_client_fixture_works_together_with_other_async_plugins(
+def test_mcp_client_fixture_can_be_used_with_other_async_plugins(
     tmp_path: Path, modes: tuple[str, ...], code: str, outcome: str
 ) -> None:
     (tmp_path / "test_it.py").write_text(f"{SERVER}\n{code}")

@@ -21,7 +21,7 @@ async def as_json(got: Got, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("refusal", [None, "invalid_grant", "cut"])
-async def test_closed_client_frees_its_token_manager_without_the_garbage_collector(
+async def test_token_manager_of_a_closed_client_is_freed_without_garbage_collection(
     refusal: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = list[weakref.ref[Any]]()

@@ -68,7 +68,7 @@ def test_invalid_scope_names_are_dropped(text: str, scopes: tuple[str, ...]) -> 
     assert scopes_in(text) == scopes
 
 
-def test_overlong_scope_list_raises_authorization_error() -> None:
+def test_too_long_scope_list_raises_authorization_error() -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="the server requires too many scopes"):
         web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "s" * 4097}))))

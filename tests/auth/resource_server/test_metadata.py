@@ -32,7 +32,7 @@ def test_resource_metadata_omits_absent_values() -> None:
 
 
 @pytest.mark.parametrize("dpop", ["accepted", "required"])
-def test_resource_metadata_announces_dpop(dpop: str) -> None:
+def test_resource_metadata_declares_dpop_support(dpop: str) -> None:
     said = document(dpop=dpop)
     assert "ES256" in said["dpop_signing_alg_values_supported"]
     assert not {"none", "HS256"} & set(said["dpop_signing_alg_values_supported"])

@@ -70,7 +70,7 @@ async def test_token_folder_is_not_created_before_the_first_save(folder: Path):
     assert not folder.parent.exists()
 
 
-async def test_token_folder_and_files_are_private_regardless_of_the_umask(folder: Path):
+async def test_token_folder_and_files_are_private_whatever_the_umask_is(folder: Path):
     before = os.umask(0)
     try:
         storage = FileTokenStorage(folder)

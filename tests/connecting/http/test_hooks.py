@@ -74,7 +74,7 @@ async def test_on_request_hook_sees_each_request_and_can_add_a_header(era: Any) 
 
 
 @ERAS
-async def test_on_request_hook_replaces_a_user_header_regardless_of_case(era: Any) -> None:
+async def test_on_request_hook_replaces_a_user_header_in_upper_or_lower_case(era: Any) -> None:
     def change(request: HTTPRequest) -> None:
         request.headers["x-trace"] = "hook"
 

@@ -118,7 +118,7 @@ async def test_error_sent_for_an_undeliverable_answer_contains_the_http_status()
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-async def test_call_fails_if_neither_the_answer_to_its_roots_request_nor_an_error_can_be_delivered(
+async def test_call_fails_if_the_roots_answer_and_the_error_for_it_cannot_be_delivered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_UNTOLD", 0.05)

@@ -669,7 +669,7 @@ async def test_rate_limit_bucket_recovers_after_the_clock_is_set_back(path: Path
         assert 0 < await replica.rate_limits.acquire(b"key", limit=1, period_ms=60_000, burst=1) <= 60_000
 
 
-async def test_no_sql_statement_scans_a_whole_table(path: Path):
+async def test_sql_statements_never_scan_a_whole_table(path: Path):
     statements = list[str]()
 
     def trace(connection: sqlite3.Connection) -> None:

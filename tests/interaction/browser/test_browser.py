@@ -17,7 +17,7 @@ PAGE = Path(__file__).with_name("page.html").read_bytes()
 pytestmark = needs_chromium
 
 
-async def test_browser_websocket_page_calls_tool_shows_progress_and_cancels(tmp_path: Path) -> None:
+async def test_browser_page_calls_a_tool_over_websocket_shows_progress_and_cancels(tmp_path: Path) -> None:
     server, reports = Server("for pages"), Heard()
     ended, causes = trio.Event(), []
 
@@ -61,7 +61,7 @@ async def test_browser_websocket_page_calls_tool_shows_progress_and_cancels(tmp_
     assert (seen["code"], seen["wasClean"]) == (1000, True)
 
 
-async def test_browser_websocket_page_from_foreign_origin_cannot_connect(tmp_path: Path) -> None:
+async def test_browser_page_from_a_disallowed_origin_cannot_open_a_websocket(tmp_path: Path) -> None:
     reports = Heard()
     with trio.fail_after(PATIENCE):
         async with serving(trio.serve_tcp, partial(answer_http, PAGE, reports), 0, host="127.0.0.1") as pages:

@@ -39,7 +39,7 @@ async def test_sampling_request_is_answered_by_sampling_handler(autojump_clock: 
     }
 
 
-async def test_plain_def_sampling_handler_runs_in_worker_thread(serve_raw: Serve) -> None:
+async def test_sync_sampling_handler_runs_in_a_worker_thread(serve_raw: Serve) -> None:
     raw = serve_raw(f'handshake(); request("q", "sampling/createMessage", {SAMPLE}); read(); note("over")')
     threads: list[int] = []
 
@@ -89,7 +89,7 @@ DEFAULTS = {"dish": "soup", "spoons": 1, "warm": True, "sides": ["a"]}
     ],
     ids=["dict", "explicit", "accept", "accept-explicit", "decline", "cancel"],
 )
-async def test_omitted_fields_of_accepted_form_get_schema_defaults(
+async def test_accepted_form_gets_the_schema_defaults_for_omitted_fields(
     autojump_clock: object, answer: Any, content: Any
 ) -> None:
     async def elicit(_: ElicitFormParams) -> Any:
@@ -150,7 +150,7 @@ async def test_elicitation_handler_can_decline_or_cancel(autojump_clock: object,
     assert reply["result"] == {"action": action}
 
 
-async def test_url_elicitation_goes_to_elicitation_url_handler(autojump_clock: object) -> None:
+async def test_url_elicitation_is_answered_by_the_elicitation_url_handler(autojump_clock: object) -> None:
     async def visit(params: ElicitURLParams) -> ElicitResult:
         assert params.url == "https://example.com"
         return ElicitResult("accept")

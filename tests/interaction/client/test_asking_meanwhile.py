@@ -103,7 +103,9 @@ async def test_client_refuses_server_requests_beyond_its_limits_as_busy(autojump
     assert sorted(message["id"] for message in peer.wire if "result" in message) == [0, 1, 2]
 
 
-async def test_server_request_cancelled_by_server_stops_handler_and_is_not_answered(autojump_clock: object) -> None:
+async def test_server_request_cancelled_by_the_server_stops_its_client_handler_and_is_not_answered(
+    autojump_clock: object,
+) -> None:
     events: list[str] = []
 
     async def script(peer: RawPeer) -> None:

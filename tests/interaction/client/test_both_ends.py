@@ -90,7 +90,7 @@ def cause_of_leaving(transport: str, era: str) -> str:
     return "disconnect" if transport.startswith("http") and era == "modern" else "peer"
 
 
-async def test_can_11_fifty_timed_out_calls_cancel_fifty_handlers_and_server_keeps_serving(
+async def test_can_11_fifty_calls_that_time_out_cancel_their_handlers_and_the_server_continues(
     connect: Connect, journal: Journal, transport: str, era: str, jump_clock: MockClock
 ) -> None:
     with trio.fail_after(LONG + PATIENCE):
@@ -166,7 +166,7 @@ async def test_handler_with_three_concurrent_input_requests_is_answered_and_runs
     assert [entry["event"] for entry in journal.entries if entry["tool"] == "ask"] == ["start", "end", "finally"]
 
 
-async def test_cancel_during_sampling_stops_client_and_server_with_same_reason(
+async def test_call_cancelled_during_sampling_stops_client_and_server_handlers_with_the_same_reason(
     connect: Connect, journal: Journal, transport: str, era: str
 ) -> None:
     """In the modern era the handler is parked then, and no request is in flight."""

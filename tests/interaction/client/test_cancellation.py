@@ -143,7 +143,7 @@ async def test_can_13_late_replies_to_cancelled_call_are_ignored_across_processe
             assert text_of(await client.call_tool("any")) == "second"
 
 
-async def test_reason_of_scope_cancel_is_sent_to_server(autojump_clock: object) -> None:
+async def test_cancel_reason_of_a_trio_scope_is_sent_to_the_server(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -171,7 +171,9 @@ async def test_cancel_reason_of_a_deadline_mentions_the_deadline(autojump_clock:
     assert peer.wire[-1]["params"]["reason"] == "the caller's deadline passed"
 
 
-async def test_call_cancelled_by_crash_of_sibling_task_does_not_reveal_the_error(autojump_clock: object) -> None:
+async def test_call_cancelled_by_the_crash_of_another_task_does_not_send_the_error_to_the_server(
+    autojump_clock: object,
+) -> None:
     async def crash() -> None:
         await trio.sleep(1)
         raise ValueError("password=swordfish")
@@ -244,7 +246,7 @@ async def test_request_cancelled_before_it_is_written_is_never_sent(autojump_clo
     assert sorted(cancels_in(peer.wire)) == sorted(calls)
 
 
-async def test_cancel_is_sent_ahead_of_queued_requests(autojump_clock: object) -> None:
+async def test_cancel_is_sent_before_queued_requests(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         first = await peer.until("tools/call")
@@ -297,7 +299,7 @@ async def test_exception_in_progress_callback_cancels_only_the_call_of_that_call
     assert len(cancels_in(peer.wire)) == 1
 
 
-async def test_cancel_during_async_progress_callback_is_sent_once(autojump_clock: object) -> None:
+async def test_call_cancelled_during_an_async_progress_callback_sends_one_cancel(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.progress(await peer.until("tools/call"), 1)
@@ -339,7 +341,9 @@ async def test_each_call_made_by_the_same_partial_object_is_cancelled_with_its_o
     assert cancels_in(peer.wire) == calls
 
 
-async def test_closing_client_fails_open_calls_of_other_tasks_with_connection_lost(serve_raw: Serve, era: str) -> None:
+async def test_open_calls_of_other_tasks_raise_connection_lost_when_the_client_closes(
+    serve_raw: Serve, era: str
+) -> None:
     raw = serve_raw(WELL)
     failures: list[BaseException] = []
 
@@ -378,7 +382,7 @@ async def test_cancelled_scope_around_a_client_sends_cancels_before_the_connecti
     assert raw.entries[-1]["event"] == "eof"
 
 
-async def test_shielded_cleanup_can_call_server_after_outer_cancel(autojump_clock: object) -> None:
+async def test_shielded_cleanup_code_can_call_the_server_after_an_outer_cancel(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("tools/call")

@@ -137,7 +137,7 @@ async def test_std_12_server_that_exits_at_end_of_input_gets_no_signal(tmp_path:
     assert not alive(pids_of(raw)[0])
 
 
-async def test_std_12_close_returns_as_soon_as_server_exits(tmp_path: Path) -> None:
+async def test_std_12_client_close_returns_as_soon_as_the_server_exits(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, WELL_BEHAVED)
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=10 * PATIENCE):
@@ -283,7 +283,7 @@ async def test_std_13_cancelled_connect_ends_the_server_and_all_its_child_proces
     assert not any(running(pid) for pid in pids_of(raw))
 
 
-async def test_child_left_behind_by_exiting_server_is_killed(tmp_path: Path) -> None:
+async def test_child_process_left_behind_by_a_server_that_exits_is_killed(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, GRANDCHILD)
     with trio.fail_after(PATIENCE):
         # close_grace is not waited for either, although the orphan may never be reaped.
@@ -309,7 +309,9 @@ async def test_command_that_is_not_a_list_raises_value_error(command: Any) -> No
             pass
 
 
-async def test_std_16_exit_before_first_answer_reports_exit_status_and_stderr(tmp_path: Path) -> None:
+async def test_std_16_connection_lost_reports_exit_status_and_stderr_if_the_server_exits_before_its_first_answer(
+    tmp_path: Path,
+) -> None:
     raw = RawServer(tmp_path, 'read(); os.write(2, b"first line\\nno licence found\\n"); os._exit(3)')
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         async with open_stdio(raw.command):
@@ -320,7 +322,9 @@ async def test_std_16_exit_before_first_answer_reports_exit_status_and_stderr(tm
     assert "no licence found" in str(caught.value)
 
 
-async def test_std_16_exit_without_reading_input_reports_exit_status_and_stderr(tmp_path: Path) -> None:
+async def test_std_16_connection_lost_reports_exit_status_and_stderr_if_the_server_exits_without_reading(
+    tmp_path: Path,
+) -> None:
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         async with open_stdio([sys.executable, "-S", "-c", "raise SystemExit('bad configuration')"]):
             pass
@@ -344,7 +348,7 @@ async def _fail_three(client: Client) -> list[BaseException]:
 
 
 @pytest.mark.parametrize("death", ["killed", "exits", "closes its output"])
-async def test_std_16_pending_calls_fail_at_once_with_connection_lost_if_server_exits(
+async def test_std_16_pending_calls_immediately_raise_connection_lost_if_the_server_exits(
     tmp_path: Path, death: str
 ) -> None:
     act = {
@@ -428,7 +432,7 @@ async def test_server_process_is_started_in_its_own_process_group(tmp_path: Path
     assert raw.of("group")[0]["group"] != os.getpgid(0)
 
 
-async def test_opening_and_closing_stdio_clients_leaks_no_file_descriptor(tmp_path: Path) -> None:
+async def test_stdio_clients_leak_no_file_descriptors_when_they_open_and_close(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for number in range(3):
         raw = RawServer(tmp_path, name=f"journal{number}")

@@ -30,7 +30,7 @@ async def test_client_sends_no_initialize_if_the_server_answers_discover(
     assert methods_in(peer.wire) == ["server/discover", "tools/call"]
 
 
-async def test_modern_requests_carry_protocol_version_client_info_and_capabilities(autojump_clock: object) -> None:
+async def test_modern_requests_contain_protocol_version_client_info_and_capabilities(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered()
         await peer.text(await peer.until("tools/call"))
@@ -242,7 +242,7 @@ async def _silent_about_discovery(peer: RawPeer) -> None:
     await peer.result(await peer.until("ping"), {})
 
 
-async def test_late_discover_result_is_used_while_initialize_is_unanswered(autojump_clock: object) -> None:
+async def test_client_uses_a_late_discover_result_while_initialize_is_unanswered(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         discover = await peer.until("server/discover")
         initialize = await peer.until("initialize")
@@ -293,7 +293,7 @@ async def test_connect_raises_peer_error_if_server_refuses_discover_and_initiali
 
 
 @pytest.mark.parametrize("opening", ["server/discover", "initialize"])
-async def test_connection_closed_during_negotiation_raises_connection_lost(
+async def test_connect_raises_connection_lost_if_the_connection_closes_during_negotiation(
     autojump_clock: object, opening: str
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -119,7 +119,7 @@ async def test_on_unreadable_callback_receives_non_json_output_of_a_proxied_serv
     assert not [message for message in raw.wire if "error" in message]
 
 
-async def test_failing_on_unreadable_callback_does_not_fail_call_or_next_line(
+async def test_exception_in_on_unreadable_callback_does_not_fail_the_call_or_the_next_line(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -223,7 +223,7 @@ async def test_client_reads_messages_sent_byte_by_byte_with_crlf_blank_lines_and
             assert text_of(await client.call_tool("any")) == "é\u2028😀"
 
 
-async def test_last_message_without_newline_is_read_at_end_of_output(tmp_path: Path) -> None:
+async def test_client_reads_the_last_message_of_a_server_even_without_a_newline(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """

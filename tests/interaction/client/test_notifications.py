@@ -132,7 +132,7 @@ async def test_call_without_progress_callback_sends_no_progress_token(autojump_c
 
 
 @pytest.mark.parametrize("settled_by", ["a later answer", "a later error"])
-async def test_s2c_02_list_changed_callback_can_list_while_a_call_is_pending(
+async def test_s2c_02_list_changed_callback_can_list_tools_while_a_call_is_pending(
     autojump_clock: object, settled_by: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -157,7 +157,7 @@ async def test_s2c_02_list_changed_callback_can_list_while_a_call_is_pending(
         assert names == ["new"]
 
 
-async def test_s2c_02_list_changed_callback_can_list_during_a_call_across_processes(serve_raw: Serve) -> None:
+async def test_s2c_02_list_changed_callback_can_list_tools_of_another_process_during_a_call(serve_raw: Serve) -> None:
     raw = serve_raw(
         """
         handshake()
@@ -388,7 +388,9 @@ async def test_bpl_02_client_limits_pending_notifications_while_a_log_callback_b
     assert kept < 500_000
 
 
-async def test_size_of_large_logs_inside_batches_counts_towards_inbound_limit(autojump_clock: object) -> None:
+async def test_large_logs_inside_batches_count_with_their_size_towards_the_inbound_limit(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake("2025-03-26")
         nothing = {"jsonrpc": "2.0", "method": "notifications/nothing"}

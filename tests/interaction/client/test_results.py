@@ -47,7 +47,7 @@ async def test_malformed_tool_result_raises_protocol_violation_for_that_call(
         assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_unknown_members_of_a_result_are_ignored(autojump_clock: object) -> None:
+async def test_client_ignores_unknown_fields_of_a_result(autojump_clock: object) -> None:
     result = {**TEXT, "future": {"x": 1}, "content": [{"type": "text", "text": "done", "future": 1}]}
     async with scripted(_answering(result)) as (channel, _), open_client(channel) as client:
         assert text_of(await client.call_tool("any")) == "done"
@@ -92,7 +92,7 @@ async def test_peer_error_keeps_code_message_and_data(autojump_clock: object) ->
         assert (caught.value.code, caught.value.message, caught.value.data) == (7, "", None)
 
 
-async def test_failed_tool_call_returns_result_with_is_error(autojump_clock: object) -> None:
+async def test_call_of_a_tool_that_fails_returns_a_result_with_is_error(autojump_clock: object) -> None:
     async with scripted(_answering({**TEXT, "isError": True})) as (channel, _), open_client(channel) as client:
         assert (await client.call_tool("any")).is_error
 
@@ -346,7 +346,7 @@ async def test_each_list_method_stops_if_server_repeats_a_cursor(
     caplog.clear()
 
 
-async def test_leaving_a_listing_early_requests_no_more_pages(autojump_clock: object) -> None:
+async def test_listing_that_is_left_early_requests_no_more_pages(autojump_clock: object) -> None:
     pages = ({"tools": [{"name": "a", **TOOL}], "nextCursor": "1"}, {"tools": []})
     async with scripted(_answering(*pages)) as (channel, peer), open_client(channel) as client:
         async for tool in client.list_tools():
@@ -365,7 +365,7 @@ async def test_each_list_method_accepts_an_empty_list(autojump_clock: object, li
 # Loss
 
 
-async def test_lost_connection_fails_pending_and_later_calls_with_connection_lost(autojump_clock: object) -> None:
+async def test_pending_and_later_calls_raise_connection_lost_if_the_connection_is_lost(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for _ in range(3):
@@ -435,7 +435,7 @@ async def test_structured_content_is_returned_as_sent(autojump_clock: object) ->
 
 
 @pytest.mark.parametrize("when", ["while it waits for room", "before"])
-async def test_call_on_a_lost_connection_fails_at_once_even_if_the_outbox_is_full(
+async def test_call_on_a_lost_connection_fails_immediately_even_if_the_outbox_is_full(
     autojump_clock: object, when: str
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -29,7 +29,7 @@ async def _answers_late(server: ScriptedServer) -> None:
     await server.expect_end()
 
 
-async def test_tmo_01_timeout_around_call_is_exact_and_late_answer_is_dropped(autojump_clock: object) -> None:
+async def test_tmo_01_timeout_around_a_call_is_exact_and_a_late_response_is_dropped(autojump_clock: object) -> None:
     async with open_scripted_server(_answers_late, patience=60) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
@@ -39,7 +39,9 @@ async def test_tmo_01_timeout_around_call_is_exact_and_late_answer_is_dropped(au
         assert text_of(await client.call_tool("any")) == "next"
 
 
-async def test_tmo_01_timeout_across_processes_sends_one_cancel(tmp_path: Path, jump_clock: MockClock) -> None:
+async def test_tmo_01_call_to_another_process_that_times_out_sends_one_cancel(
+    tmp_path: Path, jump_clock: MockClock
+) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -81,7 +83,7 @@ async def test_tmo_02_progress_restarts_silence_timeout_even_without_a_progress_
             assert text_of(await client.call_tool("any")) == "finished"
 
 
-async def test_tmo_02_silence_timeout_expires_without_progress(autojump_clock: object) -> None:
+async def test_tmo_02_silence_timeout_expires_if_no_progress_arrives(autojump_clock: object) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY)
         await server.expect_cancel(await server.expect_call("any"))

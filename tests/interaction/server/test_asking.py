@@ -133,7 +133,7 @@ ODD_ERRORS: list[tuple[Any, str]] = [
 """Errors that JSON-RPC does not have, and what the handler gets for each."""
 
 
-def test_s2c_04_malformed_reply_ends_the_wait_of_its_sampling_request(start: Start) -> None:
+def test_s2c_04_sampling_request_raises_if_its_reply_is_malformed(start: Start) -> None:
     """Nobody answers twice, so the handler would wait for ever."""
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         for reply in SENSELESS:
@@ -184,7 +184,7 @@ def test_s2c_04_invalid_sampling_result_raises_in_the_handler(start: Start) -> N
 
 
 @pytest.mark.parametrize("transport", ["stdio"])
-def test_s2c_05_end_of_input_raises_connection_lost_in_waiting_handler(start: Start) -> None:
+def test_s2c_05_handler_that_waits_for_the_client_raises_connection_lost_at_end_of_input(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         client.call("ask", {"kind": "elicitation", "n": 3}, id=1)
         for _ in range(3):
@@ -208,7 +208,7 @@ def tasks_after_a_cancel(client: RawClient) -> str:
 
 @pytest.mark.parametrize("vanishes", [False, True])
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_s2c_05_vanished_client_fails_only_handlers_that_wait_for_it(start: Start, vanishes: bool) -> None:
+def test_s2c_05_client_that_vanishes_fails_only_handlers_that_wait_for_it(start: Start, vanishes: bool) -> None:
     with start(revision=LATEST_LEGACY) as other:
         tasks = tasks_after_a_cancel(other)
         other.started("sleep", {"ms": 60_000}, id="other")
@@ -247,7 +247,9 @@ def test_s2c_05_server_has_no_leftover_tasks_after_answered_refused_and_cancelle
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
-def test_s2c_06_undeclared_capability_is_refused_by_server_without_sending(start: Start, revision: str) -> None:
+def test_s2c_06_server_request_raises_without_being_sent_if_the_client_lacks_the_capability(
+    start: Start, revision: str
+) -> None:
     with start(revision=revision, capabilities={}) as client:
         for kind in METHODS:
             (text,) = answers(client, client.call("ask", {"kind": kind}))

@@ -56,7 +56,9 @@ def exchange(client: RawClient, rounds: int) -> int:
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(ERAS))
-def test_bpl_04_ten_thousand_calls_leak_no_memory_threads_or_descriptors(start: Start, revision: str) -> None:
+def test_bpl_04_server_leaks_no_memory_threads_or_descriptors_in_ten_thousand_calls(
+    start: Start, revision: str
+) -> None:
     with start(revision=revision, capabilities={"roots": {}}) as client:
         client.text(client.call("thread_sleep", {"ms": 0}))  # the one idle thread that trio keeps for a while
         exchange(client, 10)
@@ -126,7 +128,7 @@ def test_bpl_04_cancelled_calls_release_their_memory_when_they_end(start: Start)
         assert resident_bytes(client.pid) - resident < 5 * 2**20
 
 
-def test_bpl_04_malformed_messages_leak_no_memory(start: Start) -> None:
+def test_bpl_04_server_leaks_no_memory_after_malformed_messages(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
 
         def nonsense(rounds: int) -> None:
@@ -166,7 +168,7 @@ def test_bpl_06_idle_server_uses_no_cpu_after_a_thousand_cancels(start: Start) -
 
 
 @pytest.mark.parametrize("transport", ["websocket", "http"])
-def test_bpl_06_vanished_clients_leak_no_memory_and_use_no_cpu(start: Start) -> None:
+def test_bpl_06_server_leaks_no_memory_and_uses_no_cpu_after_clients_vanish(start: Start) -> None:
     """Each has a call and a question under way, and closes its socket without a word."""
 
     def vanish(count: int) -> None:

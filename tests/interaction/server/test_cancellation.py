@@ -25,7 +25,7 @@ def test_can_01_cancelled_handler_stops_and_is_not_answered(client: RawClient) -
     assert client.replies(5) == []
 
 
-def test_can_01_reason_and_cause_of_cancel_reach_the_handler(client: RawClient) -> None:
+def test_can_01_handler_can_read_reason_and_cause_of_its_cancel(client: RawClient) -> None:
     client.started("sleep", {"ms": 60_000}, id=5)
     client.started("sleep", {"ms": 60_000}, id=6)
     client.cancel(5, "the user pressed Esc")
@@ -47,7 +47,7 @@ def test_can_01_handler_that_swallows_its_cancel_is_not_answered(client: RawClie
     assert client.replies("s") == []
 
 
-def test_can_01_no_result_progress_or_log_follows_a_cancel(client: RawClient) -> None:
+def test_can_01_server_sends_no_result_progress_or_log_after_a_cancel(client: RawClient) -> None:
     """Neither its result nor its progress nor its logs (ruling 1); a ping marks the place of the cancel,
     over HTTP behind the end of the answer, since answers on two connections come in no order."""
     client.call("chatter", {"n": 3000}, id=5, token="t", log_level="debug")
@@ -118,7 +118,7 @@ def test_can_05_malformed_and_unknown_cancels_are_ignored(client: RawClient) -> 
     assert client.stderr() == ""
 
 
-def test_can_05_cancel_with_reason_of_wrong_type_still_cancels(client: RawClient) -> None:
+def test_can_05_cancel_whose_reason_has_a_wrong_type_still_cancels_the_request(client: RawClient) -> None:
     client.started("sleep", {"ms": 60_000}, id=1)
     client.notify("notifications/cancelled", {"requestId": 1, "reason": {"not": "a string"}, "extra": 1})
     (entry,) = client.journal.wait_for("cancelled", call=1)
@@ -218,7 +218,7 @@ def test_can_16_thread_that_ignores_its_cancel_does_not_block_exit(tmp_path: Pat
         assert client.finish() == 0
 
 
-def test_cancel_is_handled_ahead_of_queued_requests(start: Start) -> None:
+def test_cancel_is_handled_before_queued_requests(start: Start) -> None:
     """Ruling 4: a cancel is acted on ahead of the concurrency limit and of requests still queued."""
     with start(limits={"max_in_flight": 1}, revision=LATEST_LEGACY) as client:
         client.started("sleep", {"ms": 60_000}, id=1)

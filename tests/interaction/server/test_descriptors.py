@@ -87,7 +87,7 @@ def is_blocking(*fds: int) -> list[bool]:
 
 @pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "non-blocking"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_inherited_descriptors_keep_their_blocking_flags(tmp_path: Path, kind: str, blocking: bool) -> None:
+def test_inherited_file_descriptors_keep_their_blocking_mode(tmp_path: Path, kind: str, blocking: bool) -> None:
     with KINDS[kind]() as (their_in, their_out, wire):
         for fd in (their_in, their_out):
             os.set_blocking(fd, blocking)
@@ -113,7 +113,7 @@ def test_server_ends_at_end_of_input_on_every_kind_of_file_descriptor(tmp_path: 
         assert client.stderr() == ""
 
 
-def test_hangup_of_terminal_ends_server_without_traceback(tmp_path: Path) -> None:
+def test_server_ends_without_a_traceback_when_its_terminal_hangs_up(tmp_path: Path) -> None:
     with terminal() as ends, on_ends(tmp_path, ends) as client:
         client.ping()
         client.wire.close()
@@ -152,7 +152,9 @@ def run_on_files(tmp_path: Path, stdin: Any, stdout: Any) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-def test_server_on_regular_files_reads_to_the_end_and_appends_replies(tmp_path: Path, revision: str) -> None:
+def test_server_with_regular_files_as_stdin_and_stdout_reads_to_the_end_and_appends_replies(
+    tmp_path: Path, revision: str
+) -> None:
     (tmp_path / "in").write_bytes(conversation(revision))
     (tmp_path / "out").write_bytes(b"what was there before\n")
     with (tmp_path / "in").open("rb") as stdin, (tmp_path / "out").open("ab") as stdout:
@@ -226,7 +228,9 @@ def test_stdin_and_stdout_are_restored_after_serve_stdio(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("redirection", "name"), [("<&-", "input"), (">&-", "output")])
-def test_closed_standard_stream_raises_os_error_naming_the_stream(redirection: str, name: str) -> None:
+def test_server_with_a_closed_standard_stream_raises_os_error_that_names_the_stream(
+    redirection: str, name: str
+) -> None:
     """Its number was given to something else by then, which must be neither used nor closed."""
     command = f"exec {sys.executable} {FIXTURE} {redirection}"
     ended = subprocess.run(
@@ -246,7 +250,7 @@ def test_server_without_stderr_writes_only_protocol_messages_to_stdout(tmp_path:
         assert client.finish() == 0
 
 
-def test_std_15_ctrl_c_in_terminal_ends_server_without_traceback(tmp_path: Path) -> None:
+def test_std_15_server_in_a_terminal_ends_without_a_traceback_after_ctrl_c(tmp_path: Path) -> None:
     """Ctrl-C typed into the terminal that is the server's input, and its controlling terminal."""
     ours, theirs = pty.openpty()
     journal = Journal(tmp_path / "journal")

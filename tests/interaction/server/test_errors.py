@@ -78,7 +78,7 @@ def test_err_01_progress_that_is_not_json_is_dropped(client: RawClient) -> None:
 
 
 @BOTH_ERAS
-def test_err_01_unicode_line_separators_are_escaped_inside_a_line(client: RawClient) -> None:
+def test_err_01_unicode_line_separators_in_a_message_are_escaped(client: RawClient) -> None:
     for kind, value in (
         ("separators", "\u2028\u2029\x85\x0b\x0c end"),
         ("control", "\x00\x01\r\n\t"),

@@ -192,7 +192,7 @@ def test_rpc_05_batches_are_served_only_in_revisions_with_batches(start: Start, 
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(LEGACY[:2]))
-def test_rpc_05_batch_members_are_answered_independently(start: Start, revision: str) -> None:
+def test_rpc_05_requests_in_a_batch_are_answered_independently(start: Start, revision: str) -> None:
     with start(revision=revision) as client:
         client.started("sleep", {"ms": 60_000}, id="victim")
         client.send([
@@ -259,7 +259,7 @@ def test_rpc_06_unknown_methods_are_refused_and_unknown_notifications_ignored(cl
     assert client.journal.entries(tool="sleep") == []
 
 
-def test_rpc_06_legacy_methods_are_unknown_in_modern_revision_and_vice_versa(start: Start) -> None:
+def test_rpc_06_modern_requests_cannot_use_legacy_methods_and_vice_versa(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         assert client.error(client.request("server/discover"))["code"] == -32601
         client.revision = MODERN

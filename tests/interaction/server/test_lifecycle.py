@@ -14,7 +14,7 @@ INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-def test_api_03_initialize_and_first_request_in_one_write_are_served(start: Start, revision: str) -> None:
+def test_api_03_initialize_and_first_request_sent_in_one_write_are_answered(start: Start, revision: str) -> None:
     with start() as client:
         messages = [
             client.message("initialize", client.opening(revision), id=1),

@@ -14,7 +14,7 @@ DESCRIPTORS = 40
 
 
 @pytest.mark.parametrize("transport", ["websocket", "http"])
-def test_server_out_of_file_descriptors_keeps_serving_and_accepts_again_later(start: Start) -> None:
+def test_server_that_runs_out_of_file_descriptors_continues_and_accepts_connections_later(start: Start) -> None:
     starved = ["sh", "-c", f"ulimit -n {DESCRIPTORS} && exec {sys.executable} {FIXTURE} websocket"]
     with start(command=starved, revision=LATEST_LEGACY) as client, ThreadPoolExecutor() as pool:
         with ExitStack() as others:

@@ -88,7 +88,7 @@ def test_s2c_05_shutdown_immediately_cancels_handler_that_awaits_input(start: St
 
 
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_s2c_05_vanished_client_leaves_no_handler_that_awaits_input(start: Start) -> None:
+def test_s2c_05_handler_that_awaits_input_ends_when_its_client_vanishes(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as other:
         tasks = other.text(other.call("tasks"))
         with other.beside(MODERN, ALL) as client:

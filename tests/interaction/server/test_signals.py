@@ -157,7 +157,7 @@ def test_server_that_drains_after_end_of_input_treats_a_signal_as_the_first_sign
         assert client.journal.entries("lifespan ended")
 
 
-async def test_sigalrm_handler_and_timer_of_application_are_restored() -> None:
+async def test_server_restores_the_sigalrm_handler_and_timer_of_the_application() -> None:
     def own(number: int, frame: object) -> None: ...
 
     def shut_down(reason: str, *, hurry: bool) -> None:

@@ -34,7 +34,7 @@ def test_std_01_idle_server_exits_when_input_is_closed(client: RawClient) -> Non
     assert [entry["event"] for entry in client.journal.entries(tool="lifespan")] == ["start", "end"]
 
 
-def test_std_01_server_without_any_message_exits_when_input_is_closed(tmp_path: Path) -> None:
+def test_std_01_server_that_got_no_message_exits_when_its_input_is_closed(tmp_path: Path) -> None:
     with serving(tmp_path) as client:
         assert client.finish() == 0
         assert client.messages == []
@@ -42,7 +42,7 @@ def test_std_01_server_without_any_message_exits_when_input_is_closed(tmp_path: 
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_std_01_accepted_requests_finish_after_end_of_input_up_to_drain_timeout(tmp_path: Path, era: str) -> None:
+def test_std_01_accepted_requests_can_finish_after_end_of_input_until_drain_timeout(tmp_path: Path, era: str) -> None:
     """Ruling 14: what was accepted is answered, up to the drain bound; then it is cancelled."""
     with serving(tmp_path, revision=era, limits={"drain_timeout": 3}) as client:
         client.started("sleep", {"ms": 200}, id=1)
@@ -56,7 +56,7 @@ def test_std_01_accepted_requests_finish_after_end_of_input_up_to_drain_timeout(
         assert client.journal.entries("end", tool="lifespan"), "the lifespan is left after the last request"
 
 
-def test_std_01_child_process_started_by_handler_outlives_the_server(client: RawClient) -> None:
+def test_std_01_child_process_started_by_a_handler_continues_after_the_server_ends(client: RawClient) -> None:
     grandchild = int(client.text(client.call("spawn")))
     try:
         assert client.finish() == 0
@@ -68,7 +68,9 @@ def test_std_01_child_process_started_by_handler_outlives_the_server(client: Raw
 # STD-04: the reader goes away
 
 
-def test_std_04_closed_output_cancels_handlers_and_exits_with_one_stderr_line(client: RawClient) -> None:
+def test_std_04_server_whose_output_closes_cancels_handlers_and_exits_with_one_line_on_stderr(
+    client: RawClient,
+) -> None:
     """The answer is larger than a pipe, so its writer stands in the middle of it."""
     client.started("sleep", {"ms": 60_000}, id=1)
     client.call("big", {"count": 8 * MIB})
@@ -281,7 +283,7 @@ def test_std_15_server_drains_requests_closes_lifespan_and_exits_after_a_signal(
         assert [entry["event"] for entry in client.journal.entries(tool="lifespan")] == ["start", "end"]
 
 
-def test_std_15_second_signal_cuts_the_drain_short(tmp_path: Path) -> None:
+def test_std_15_second_signal_ends_the_server_before_the_drain_is_over(tmp_path: Path) -> None:
     with serving(tmp_path, limits={"drain_timeout": 3600}, revision=LATEST_LEGACY) as client:
         client.started("sleep", {"ms": 60_000}, id=1)
         client.silent_about(1)

@@ -159,7 +159,7 @@ def test_mod_03_legacy_requests_modern_requests_and_a_listen_stream_get_only_the
         assert [level for level, _ in client.logged()] == ["critical", "alert", "emergency", "emergency"]
 
 
-def test_log_02_logs_of_a_call_come_before_its_response_and_on_no_stream(start: Start) -> None:
+def test_log_02_logs_of_a_call_are_sent_before_its_response_and_not_on_listen_streams(start: Start) -> None:
     with start(revision=MODERN) as client:
         listen(client, 1, toolsListChanged=True)
         acknowledged(client, 1)
@@ -220,7 +220,7 @@ def test_listen_stream_that_is_not_read_uses_little_memory_and_does_not_delay_ot
 
 
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_vanished_client_leaves_no_listen_stream_behind(start: Start) -> None:
+def test_listen_stream_ends_in_the_server_when_its_client_vanishes(start: Start) -> None:
     with start(revision=MODERN) as client:
         tasks = int(client.text(client.call("tasks")))
         with client.beside(MODERN) as other:

@@ -46,7 +46,7 @@ def test_failing_calls_do_not_block_server_if_stderr_is_not_read(start: Start, u
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_ends_server_whose_stderr_is_not_read(start: Start, unread: int, number: signal.Signals) -> None:
+def test_server_whose_stderr_is_not_read_ends_after_a_signal(start: Start, unread: int, number: signal.Signals) -> None:
     with start(revision=LATEST_LEGACY, stderr_to=unread) as client:
         fill_log(client, 100)
         os.kill(client.pid, number)

@@ -64,7 +64,7 @@ async def test_max_inbound_bytes_counts_decoded_size_of_queued_calls(autojump_cl
             assert "result" in await peer.reply(request_id)
 
 
-async def test_size_of_large_call_inside_a_batch_counts_towards_inbound_limit(autojump_clock: object) -> None:
+async def test_large_call_inside_a_batch_counts_with_its_size_towards_the_inbound_limit(autojump_clock: object) -> None:
     desk = Desk(max_inbound_bytes=10_000_000)
     async with connected(desk.server, "2025-03-26") as peer:
         await peer.start("wait")

@@ -148,7 +148,7 @@ async def test_refused_websocket_connection_reports_status_and_reason() -> None:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost:80x", "file://"]
 )
-async def test_websocket_from_a_foreign_origin_is_refused_with_403(origin: str) -> None:
+async def test_websocket_from_a_disallowed_origin_is_refused_with_403(origin: str) -> None:
     async with served(watched_server().server, port=0) as listeners:
         status, body = await refusal(port_of(listeners), headers={"Origin": origin})
     assert status == 403
@@ -198,7 +198,7 @@ async def test_websocket_on_a_public_address_accepts_only_allowed_hosts() -> Non
         assert (await refusal(port))[0] == 403
 
 
-async def test_websocket_beyond_max_connections_is_refused_with_503() -> None:
+async def test_websocket_that_exceeds_max_connections_is_refused_with_503() -> None:
     limits = Limits(max_connections=1)
     async with served(watched_server().server, port=0, limits=limits) as listeners:
         port = port_of(listeners)

@@ -204,7 +204,7 @@ def test_progress_arrives_in_order_and_before_the_result(peer: Conversation) -> 
     assert seen == [*(Progress(number, 20, f"step {number}") for number in range(1, 21)), "result"]
 
 
-def test_log_messages_respect_the_log_level_and_precede_the_result(peer: Conversation) -> None:
+def test_log_messages_respect_the_log_level_and_arrive_before_the_result(peer: Conversation) -> None:
     async def chatter() -> list[tuple[str, Any, str | None]]:
         peer.logs.clear()
         assert (await peer.client.call_tool("chatter")).text == "said it all"

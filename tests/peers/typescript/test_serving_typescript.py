@@ -328,7 +328,7 @@ def test_client_timeout_cancels_the_handler_with_the_timeout_as_reason(report: R
     assert report.saw("timeout ending").endswith(reason)
 
 
-def test_no_response_arrives_after_its_call_was_cancelled(report: Report) -> None:
+def test_client_receives_no_response_to_a_cancelled_call(report: Report) -> None:
     assert report.saw("late") == []
 
 

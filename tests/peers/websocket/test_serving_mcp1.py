@@ -157,7 +157,7 @@ def test_client_timeout_followed_by_a_cancel_ends_the_handler(report: Report) ->
     assert report.saw("timeout ending") == "peer: caller cancelled"
 
 
-def test_no_response_arrives_after_its_call_was_cancelled(report: Report) -> None:
+def test_client_receives_no_response_to_a_cancelled_call(report: Report) -> None:
     assert report.saw("late") == []
 
 

@@ -88,7 +88,7 @@ async def test_log_message_with_an_unknown_level_is_sent_at_every_minimum_level_
     assert scope.sent() == []
 
 
-async def test_no_log_message_is_sent_after_the_end_of_the_request(scope: Any) -> None:
+async def test_server_sends_no_log_message_of_a_request_after_it_ends(scope: Any) -> None:
     log = RequestLog(scope)
     scope.sends = False
     await log.error("x")

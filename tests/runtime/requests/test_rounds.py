@@ -193,7 +193,7 @@ async def test_input_request_cancelled_before_sending_is_not_sent() -> None:
     await asking(test)
 
 
-async def test_no_input_required_result_is_sent_if_all_input_requests_were_cancelled() -> None:
+async def test_server_sends_no_input_required_result_if_all_input_requests_were_cancelled() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.outbox.put(b"x" * 4000)
         given_up = asker.ask()
@@ -230,7 +230,7 @@ async def test_input_request_without_the_client_capability_raises_and_the_others
     await asking(test)
 
 
-async def test_no_input_required_result_is_sent_if_its_only_input_request_failed() -> None:
+async def test_server_sends_no_input_required_result_if_its_only_input_request_failed() -> None:
     async def test(asker: Asker) -> None:
         asker.ask("elicitation/create", {"mode": "form"})
         await wait_all_tasks_blocked()

@@ -516,7 +516,7 @@ async def test_cancel_drops_a_response_that_waits_for_outbox_space() -> None:
         assert this.outbox.size == 40
 
 
-async def test_request_without_a_response_does_not_wait_for_outbox_space() -> None:
+async def test_cancelled_request_that_needs_no_response_does_not_wait_for_outbox_space() -> None:
     async with serving(Limits(high_water=10)) as this:
         this.handler.handle = nobody_answers
         this.call(1)
@@ -680,7 +680,7 @@ async def test_handler_that_awaited_input_continues_with_the_id_of_the_retry() -
         assert this.handler.begun == [1], "it never ran again"
 
 
-async def test_request_state_is_valid_once_and_only_for_its_caller() -> None:
+async def test_request_state_can_be_used_once_and_only_by_its_caller() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         other = Connection(this.host, this.handler, UNKNOWN_PEER)

@@ -534,7 +534,7 @@ async def test_exception_in_the_server_lifespan_is_reported_to_the_asgi_server(n
     assert told == {"type": "lifespan.startup.failed", "message": "no database"}
 
 
-async def test_asgi_lifespan_entered_twice_at_once_raises(served: Served) -> None:
+async def test_asgi_lifespan_raises_if_it_is_entered_twice_concurrently(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with app.lifespan():
         with pytest.raises(RuntimeError, match="enter its lifespan once"):
@@ -743,7 +743,7 @@ async def test_client_that_disconnects_from_hypercorn_cancels_the_handler(
     assert served.journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_legacy_session_with_a_get_stream_works_through_hypercorn(hypercorned: Hypercorn, served: Served) -> None:
+async def test_legacy_session_can_use_a_get_stream_through_hypercorn(hypercorned: Hypercorn, served: Served) -> None:
     opened = await hypercorned.ask("POST", {**BASE}, INITIALIZE, "/api/mcp")
     session: dict[str, str | None] = {**BASE, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
     accepted = await hypercorned.ask("POST", session, message("notifications/initialized"), "/api/mcp")

@@ -531,7 +531,7 @@ async def test_uvicorn_shutdown_cancels_running_requests() -> None:
     await connection.aclose()
 
 
-def test_starlette_test_client_works_with_and_without_lifespan() -> None:
+def test_starlette_test_client_can_call_the_asgi_app_with_and_without_lifespan() -> None:
     app = Starlette(routes=[Mount("/", http_app(waiting_server()[0], **{**OPEN, "allowed_hosts": ["testserver"]}))])
     headers, body = modern("tools/call", {"name": "echo", "arguments": {"text": "a"}})
     headers["Host"] = "testserver"

@@ -916,7 +916,7 @@ async def listen(endpoint: Endpoint, session: dict[str, str], cursor: str | None
     return wire, await wire.head()
 
 
-async def test_get_stream_carries_messages_that_belong_to_no_request() -> None:
+async def test_messages_that_belong_to_no_request_are_sent_on_the_get_stream() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         wire, head = await listen(endpoint, session)
@@ -1037,7 +1037,7 @@ async def test_sse_stream_is_complete_if_its_client_reconnects_during_the_call()
         assert await events.rest() == []
 
 
-async def test_last_event_id_replays_only_the_stream_of_that_event() -> None:
+async def test_get_with_last_event_id_replays_only_the_stream_of_that_event() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1245,7 +1245,7 @@ async def test_rejected_initialize_creates_no_session(params: Any) -> None:
         await endpoint.session()
 
 
-async def test_session_beyond_the_limit_gets_status_503_until_another_session_is_deleted() -> None:
+async def test_initialize_beyond_the_session_limit_gets_status_503_until_a_session_is_deleted() -> None:
     async with serving(Limits(max_sessions=1)) as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(initialize())

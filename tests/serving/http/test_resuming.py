@@ -76,7 +76,7 @@ async def test_resumed_stream_of_a_cancelled_call_ends_without_a_result(scene: S
     assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_htt_08_last_event_id_resumes_only_the_stream_of_that_event(
+async def test_htt_08_get_with_last_event_id_resumes_only_the_stream_of_that_event(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()

@@ -347,7 +347,7 @@ async def test_batch_in_a_later_revision_gets_status_400_and_runs_nothing(
 # What belongs to a call comes on its own stream
 
 
-async def test_pr_07_lg_14_ch_19_notifications_of_a_call_precede_its_result(
+async def test_pr_07_lg_14_ch_19_notifications_of_a_call_are_sent_before_its_result(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()

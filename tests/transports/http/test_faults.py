@@ -33,7 +33,7 @@ async def test_malicious_headers_are_refused_with_their_status_and_close_the_con
         assert not client.app.requests
 
 
-async def test_content_length_beyond_the_body_limit_gets_status_413() -> None:
+async def test_request_with_a_content_length_beyond_the_body_limit_gets_status_413() -> None:
     async with serving(App()) as client:
         await client.send(LONG)
         assert (await client.only_answer())[0] == 413

@@ -125,7 +125,7 @@ def test_replay_stream_beyond_its_limit_does_not_affect_other_streams() -> None:
     assert lines(kept, primed) == [b"a\n"]
 
 
-def test_oldest_events_are_dropped_beyond_the_session_limit() -> None:
+def test_replay_log_drops_the_oldest_events_of_a_session_beyond_the_limit() -> None:
     kept = log(session=8 * KIB)
     streams = [kept.open() for _ in range(3)]
     cursors = [extended(kept, streams[at % 3], [b"x" * 700]) for at in range(30)]
