@@ -131,7 +131,7 @@ OF_OTHERS = {"Server.tool", "Server.resource", "Server.prompt", "WorkerContext.s
 
 
 @pytest.mark.parametrize("function", CALLS)
-async def test_misspelled_option_raises_type_error_naming_the_function_and_its_options(function: str) -> None:
+async def test_misspelled_option_raises_type_error_that_names_the_function_and_its_options(function: str) -> None:
     with pytest.raises(TypeError, match="no option") as raised:
         found = CALLS[function]({"misspelt": 1})
         if hasattr(found, "__aenter__"):

@@ -430,7 +430,7 @@ def test_random_input_is_parsed_in_linear_time(name: str, data: st.DataObject) -
 
 
 @pytest.mark.parametrize("name", ["requests", "chunks", "events"])
-def test_input_arriving_byte_by_byte_is_parsed_in_linear_time(name: str) -> None:
+def test_input_that_arrives_byte_by_byte_is_parsed_in_linear_time(name: str) -> None:
     """What is read again with each byte that comes would cost more and more."""
     unit = {"requests": b"a", "chunks": b"1\r\nx\r\n", "events": b"data: {}\n\n"}[name]
     begin = LINE + (b"X: " if name == "requests" else b"Transfer-Encoding: chunked\r\n\r\n")

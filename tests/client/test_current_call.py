@@ -238,7 +238,7 @@ async def test_handler_passed_to_a_call_for_an_undeclared_capability_raises(auto
             await client.call_tool("ask", {"who": "bob"}, on_lag=seen.log)  # type: ignore[call-arg]
 
 
-async def test_current_call_is_none_outside_handlers(autojump_clock: object) -> None:
+async def test_current_call_returns_none_outside_client_handlers(autojump_clock: object) -> None:
     async with in_memory(**Seen().options) as client:
         assert current_call() is None
         await call_as(client, "bob")
@@ -310,7 +310,7 @@ async def got(peer: RawPeer, method: str) -> dict[str, Any]:
     return found[0]
 
 
-async def test_current_call_is_none_for_a_server_request_without_a_running_call(autojump_clock: object) -> None:
+async def test_client_handler_sees_current_call_none_if_no_call_runs(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.send(elicitation(1))
@@ -600,7 +600,7 @@ async def test_client_handler_sees_current_call_over_every_transport(tmp_path: P
     assert seen.all["elicitation"] == [("bob", ("ask", {"who": "bob"}, "bob"))]
 
 
-async def test_current_call_is_none_in_change_callbacks(autojump_clock: object) -> None:
+async def test_current_call_returns_none_in_change_callbacks(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(tools={"listChanged": True})
         call = await peer.until("tools/call")

@@ -190,7 +190,7 @@ async def test_call_timeout_includes_the_whole_task_of_the_call(autojump_clock: 
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_call_timeout_applies_to_each_poll_while_waiting_for_a_started_task(autojump_clock: object) -> None:
+async def test_call_timeout_applies_to_each_poll_of_a_started_task(autojump_clock: object) -> None:
     async with with_tasks(state, call_timeout=10) as (client, peer):
         task = await client.start_task("any")
         with trio.move_on_after(60) as scope:

@@ -46,7 +46,7 @@ async def test_timer_that_is_set_last_can_be_due_before_all_others(autojump_cloc
     assert await rung(50, late=(2, 70, 40)) == [2, 40, 50, 70]
 
 
-async def test_timer_set_after_an_idle_period_calls_its_callback(autojump_clock: MockClock) -> None:
+async def test_timer_that_is_set_after_an_idle_period_calls_its_callback(autojump_clock: MockClock) -> None:
     assert await rung(0.5, late=(60,)) == [0.5, 60]
 
 

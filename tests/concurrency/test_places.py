@@ -63,7 +63,7 @@ class Line:
         await wait_all_tasks_blocked()
 
 
-async def test_worker_threads_are_assigned_to_waiting_connections_in_turn() -> None:
+async def test_connections_that_wait_for_worker_threads_get_them_in_turn() -> None:
     workers = Workers(running=1, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
@@ -100,7 +100,7 @@ async def test_connection_uses_at_most_as_many_worker_threads_as_remain_free_for
     assert (one.count, len(one.order), len(two.order)) == (12, 12, 12)
 
 
-async def test_connections_of_one_caller_get_worker_threads_in_turn_within_the_limit_of_the_caller() -> None:
+async def test_connections_of_one_caller_take_turns_for_worker_threads_within_the_limit_of_the_caller() -> None:
     workers, many = Workers(running=1, asking=200, abandoned=100), Caller("many")
     async with trio.open_nursery() as nursery:
         shares = [workers.share(caller) for caller in (many.connection(), many.connection(), Caller("other"))]

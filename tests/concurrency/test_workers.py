@@ -296,7 +296,7 @@ async def test_failed_request_to_the_peer_leaves_the_worker_thread_running(desk:
     assert await desk.run(call) == (1, 0, 0)
 
 
-async def test_too_many_worker_threads_waiting_for_the_peer_are_refused(desk: Desk) -> None:
+async def test_worker_threads_are_refused_if_too_many_already_wait_for_the_peer(desk: Desk) -> None:
     async def sleep() -> None:
         await trio.sleep_forever()
 

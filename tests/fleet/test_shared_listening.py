@@ -120,7 +120,7 @@ async def test_only_one_of_many_concurrent_get_streams_receives_an_update(
     assert sorted(told) == [[]] * 8 + [["scene:0"]]
 
 
-async def test_changes_without_an_open_get_stream_are_sent_on_the_next_get_stream(
+async def test_changes_that_occur_without_an_open_get_stream_are_sent_on_the_next_one(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 4)

@@ -130,7 +130,7 @@ async def parked(member: Member, tool: str, **arguments: Any) -> dict[str, Any]:
     return question_in(await member.call(tool, arguments))
 
 
-async def test_retry_is_forwarded_to_the_replica_of_its_waiting_handler(autojump_clock: MockClock) -> None:
+async def test_retry_is_forwarded_to_the_replica_whose_handler_waits_for_it(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "greet", name="a")
         answer = await two.call(
@@ -401,7 +401,9 @@ async def test_forwarded_retry_ends_on_both_replicas_after_a_long_storage_outage
         assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_draining_replica_finishes_forwarded_retries_and_waiting_handlers(autojump_clock: MockClock) -> None:
+async def test_replica_that_shuts_down_finishes_forwarded_retries_and_handlers_that_await_input(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools, drain_timeout=30) as members:
         one, two = members
         running, waiting = await parked(one, "linger", name="a"), await parked(one, "greet", name="b")

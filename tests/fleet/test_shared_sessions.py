@@ -376,7 +376,7 @@ async def test_sampling_request_can_be_answered_through_each_replica(
         assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
 
 
-async def test_answers_in_a_batch_reach_the_replicas_that_sent_the_requests(
+async def test_sampling_answers_in_a_batch_reach_the_replicas_that_sent_the_requests(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(OLDEST, **SAMPLING)

@@ -64,6 +64,6 @@ class StatelessStorage(MemoryStorage):
             yield attrs.evolve(replica, state=None)
 
 
-async def test_storage_without_state_support_raises_an_error_naming_the_storage() -> None:
+async def test_storage_without_state_support_raises_an_error_that_names_the_storage() -> None:
     async with in_memory(keeper(), shared=StatelessStorage(), auth=protected(issued())) as endpoint:
         assert "the shared storage of this server cannot store ctx.state" in await said(endpoint, "bob-1", "look")

@@ -298,7 +298,7 @@ async def test_connections_without_the_token_do_not_block_the_inspector(page: Se
             assert (await page.do({"do": "ping"})).status == 200
 
 
-async def test_inspector_connections_with_pending_requests_are_kept_at_the_limit(page: Served) -> None:
+async def test_inspector_keeps_connections_with_pending_requests_at_the_connection_limit(page: Served) -> None:
     request = f"POST {page.path}do HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nOrigin: {page.origin}\r\n"
     request += 'Content-Type: application/json\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{"do":"ping"'
     async with AsyncExitStack() as stack:

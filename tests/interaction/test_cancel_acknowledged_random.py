@@ -126,7 +126,7 @@ async def cross(era: Era, steps: int) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-def test_cancel_sent_while_the_reply_arrives_reports_the_true_outcome(era: Era) -> None:
+def test_confirm_cancels_reports_the_true_outcome_if_the_reply_arrives_during_the_cancel(era: Era) -> None:
     async def all_steps() -> set[str]:
         seen: set[str] = set()
         for steps in range(25):

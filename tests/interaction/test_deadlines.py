@@ -110,7 +110,7 @@ async def test_queued_request_whose_deadline_passes_never_runs(autojump_clock: M
         assert watched.server.statistics().queued == 0
 
 
-async def test_handler_awaiting_input_uses_the_deadline_of_the_latest_retry(
+async def test_handler_that_awaits_input_uses_the_deadline_of_the_latest_retry(
     autojump_clock: MockClock,
 ) -> None:
     watched = Watched(deadline_grace=0)

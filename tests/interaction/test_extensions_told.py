@@ -96,7 +96,9 @@ async def test_legacy_client_without_the_extension_gets_no_extension_notificatio
         await client.expect_silence(1)
 
 
-async def test_modern_only_extension_notification_is_not_sent_to_legacy_clients(autojump_clock: MockClock) -> None:
+async def test_extension_notification_declared_only_for_modern_revisions_is_not_sent_to_legacy_clients(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s", extensions=[search])
     async with open_scripted_client(server, "2025-11-25", {"extensions": {search.name: {}}}) as client:
         await wait_all_tasks_blocked()

@@ -58,7 +58,9 @@ async def test_request_answered_on_its_retry_is_released(called: Called, autojum
     assert await called.is_released()
 
 
-async def test_request_cancelled_while_awaiting_input_is_released(called: Called, autojump_clock: MockClock) -> None:
+async def test_request_that_is_cancelled_while_it_awaits_input_is_released(
+    called: Called, autojump_clock: MockClock
+) -> None:
     first, _ = await ask(called.peer, "where", token=1)
     await called.peer.cancel(first["id"])
     assert await called.is_released()

@@ -117,7 +117,7 @@ async def test_ca_01_ca_08_cancel_notification_cancels_the_request_scope_and_run
 
 
 @ERAS
-async def test_delayed_progress_is_not_sent_after_the_cancel(
+async def test_delayed_progress_of_a_request_is_not_sent_after_its_cancel(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:

@@ -45,7 +45,9 @@ async def test_server_refuses_retries_of_handlers_that_were_cancelled_beyond_max
         assert {reply["error"]["code"] for reply in replies if "error" in reply} == {-32602}
 
 
-async def test_handler_awaiting_input_can_be_retried_while_server_is_full(autojump_clock: MockClock) -> None:
+async def test_call_of_a_handler_that_awaits_input_can_be_retried_while_the_server_is_full(
+    autojump_clock: MockClock,
+) -> None:
     async with connected(asking(Limits(max_server_requests=1)), MODERN, ALL) as peer:
         first, result = await ask(peer, "where")
         assert (await peer.error("where"))["code"] == -31000

@@ -135,7 +135,9 @@ async def test_handler_retried_on_a_second_connection_continues_when_the_first_c
     assert desk.server._load.inbound_bytes == 0
 
 
-async def test_handler_awaiting_input_of_a_principal_is_cancelled_at_server_shutdown(autojump_clock: MockClock) -> None:
+async def test_handler_of_a_principal_that_awaits_input_is_cancelled_at_server_shutdown(
+    autojump_clock: MockClock,
+) -> None:
     desk = Desk()
     async with wires(desk.server) as opened:
         await ask(await opened.open("ada"), "twice")
@@ -143,7 +145,9 @@ async def test_handler_awaiting_input_of_a_principal_is_cancelled_at_server_shut
     assert desk.server.statistics().parked == desk.server.statistics().in_flight == 0
 
 
-async def test_handler_awaiting_input_of_a_principal_expires_without_a_connection(autojump_clock: MockClock) -> None:
+async def test_handler_of_a_principal_that_awaits_input_expires_even_without_a_connection(
+    autojump_clock: MockClock,
+) -> None:
     desk = Desk(Limits(retry_timeout=30))
     async with wires(desk.server) as opened:
         first = await opened.open("ada")

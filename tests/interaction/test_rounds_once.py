@@ -197,7 +197,9 @@ async def test_retry_timeout_restarts_with_each_input_required_result(autojump_c
         assert text(await peer.retry(first, result)) == "tea to file:///a"
 
 
-async def test_oldest_handler_awaiting_input_is_cancelled_beyond_max_parked(autojump_clock: MockClock) -> None:
+async def test_oldest_handler_that_awaits_input_is_cancelled_if_more_than_max_parked_wait(
+    autojump_clock: MockClock,
+) -> None:
     shop = Shop(Limits(max_parked=2))
     async with connected(shop.server, MODERN, ALL) as peer:
         calls = [await ask(peer, "order", {"item": str(number)}) for number in range(3)]
@@ -328,7 +330,7 @@ async def test_expired_handler_whose_cleanup_exceeds_cleanup_grace_is_reported(
     assert "still runs 2 s after its cancel" in caplog.text
 
 
-async def test_arguments_of_handlers_awaiting_input_count_towards_the_byte_limit(autojump_clock: MockClock) -> None:
+async def test_arguments_of_handlers_that_await_input_count_towards_the_byte_limit(autojump_clock: MockClock) -> None:
     shop = Shop(Limits(max_inbound_bytes=3000))
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order", {"item": "x" * 2000})

@@ -52,7 +52,7 @@ async def test_handler_continues_after_elicitation_and_sampling_without_repeatin
     assert journal == ["before", "between", "after"]
 
 
-async def test_concurrent_input_requests_are_sent_together_under_separate_keys(autojump_clock: MockClock) -> None:
+async def test_concurrent_input_requests_are_sent_together_with_separate_keys(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -76,7 +76,7 @@ async def test_concurrent_input_requests_are_sent_together_under_separate_keys(a
         assert text(await peer.retry(first, result)) == "first Ada, second Ada, second Ada"
 
 
-async def test_roots_request_made_while_awaiting_input_is_sent_after_the_retry(
+async def test_roots_request_made_by_a_handler_that_awaits_input_is_sent_after_the_retry(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -417,7 +417,7 @@ async def test_tool_timeout_continues_while_the_handler_awaits_roots(
         assert "took longer" in reply["result"]["content"][0]["text"]
 
 
-async def test_handler_awaiting_input_does_not_occupy_an_in_flight_slot(autojump_clock: MockClock) -> None:
+async def test_handler_that_awaits_input_does_not_count_towards_the_in_flight_limit(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(max_in_flight=1, max_queued=1))
 
     @server.tool

@@ -107,7 +107,7 @@ async def test_replayed_tool_with_an_expired_request_state_sends_its_input_reque
         assert again["inputRequests"] == result["inputRequests"]
 
 
-async def test_answers_to_input_requests_not_yet_sent_are_ignored(autojump_clock: MockClock) -> None:
+async def test_answers_to_input_requests_that_were_not_sent_are_ignored(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "book")

@@ -264,7 +264,7 @@ async def test_successful_api_response_with_an_undeclared_status_becomes_a_text_
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "", "application/vnd.x+json"])
 @pytest.mark.parametrize("body", [b'{"id": 1}', b'\xef\xbb\xbf{"id": 1}'])
-async def test_api_response_that_matches_its_schema_is_structured_whatever_its_content_type(
+async def test_api_response_that_matches_its_schema_becomes_structured_content_whatever_its_content_type(
     kind: str, body: bytes
 ) -> None:
     result = await answered(Answer(200, body, kind), answering(DECLARED))

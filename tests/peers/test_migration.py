@@ -135,7 +135,7 @@ async def test_migrated_server_behaves_like_the_original_server_for_the_same_cli
 
 
 @pytest.mark.parametrize("page", ["from-python-sdk"], indirect=True)
-def test_client_of_the_mcp_package_lists_and_calls_the_tool_of_the_first_migrated_server(
+def test_client_of_the_mcp_package_can_list_and_call_the_tool_of_the_first_migrated_server(
     page: Page, python: Path
 ) -> None:
     program = "import sys, anyio, their_greeting_client; print(anyio.run(their_greeting_client.ask, *sys.argv[1:]))"

@@ -220,7 +220,7 @@ ALOUD = ["info", {"said": "aloud"}, "mouth"]
 SHOUTED = ["emergency", "shouted", None]
 
 
-def test_log_messages_are_sent_from_the_requested_or_default_level_upwards(report: Report) -> None:
+def test_client_receives_log_messages_at_or_above_the_requested_or_default_level(report: Report) -> None:
     """Modern: the official client was opened with ``info``, ``fastmcp`` always asks for ``debug``. Legacy:
     neither has said anything yet, and ``info`` is our default."""
     asks_for_all = report.name == "fastmcp" and not report.is_legacy

@@ -124,7 +124,7 @@ async def test_proxy_forwards_each_extension_notification_in_both_directions(
         await client.expect_result(await client.request(QUERY))
 
 
-async def test_proxy_forwards_legacy_extension_notifications_sent_outside_of_requests(
+async def test_proxy_forwards_legacy_extension_notifications_that_belong_to_no_request(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -136,7 +136,7 @@ async def test_proxy_forwards_legacy_extension_notifications_sent_outside_of_req
         await client.expect({"method": INDEXED})
 
 
-async def test_proxy_drops_modern_extension_notifications_sent_outside_of_requests(autojump_clock: MockClock) -> None:
+async def test_proxy_drops_modern_extension_notifications_that_belong_to_no_request(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, THEIRS)
         await server.answer(await server.expect_request(QUERY), {})

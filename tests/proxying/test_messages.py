@@ -177,7 +177,7 @@ async def test_proxy_forwards_a_request_to_the_client_with_a_new_id_and_also_for
         await over.wait()
 
 
-async def test_proxy_forwards_logs_before_the_server_request_that_was_sent_after_the_logs(
+async def test_proxy_forwards_logs_and_a_later_server_request_in_order(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:

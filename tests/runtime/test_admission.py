@@ -147,7 +147,7 @@ def test_requests_beyond_the_slots_are_refused_if_the_queue_limit_is_zero() -> N
     assert floor.in_flight.admit(FakeScope())
 
 
-def test_byte_limit_covers_running_and_queued_requests() -> None:
+def test_byte_limit_includes_running_and_queued_requests() -> None:
     floor = Floor(max_in_flight=1, max_inbound_bytes=100)
     first, _ = floor.admit(2, size=50)
     assert not floor.in_flight.admit(FakeScope())
@@ -192,7 +192,7 @@ def test_request_that_is_ended_twice_is_counted_once() -> None:
     assert third in floor.in_flight
 
 
-def test_admission_lists_running_requests_oldest_first() -> None:
+def test_admitted_requests_that_run_are_listed_oldest_first() -> None:
     floor = Floor(max_in_flight=2)
     scopes = floor.admit(4)
     floor.in_flight.ended(scopes[1])

@@ -236,7 +236,7 @@ async def test_callback_grace_of_a_queued_callback_starts_when_its_turn_comes(au
         assert trio.current_time() == begun + 5
 
 
-async def test_slow_callback_is_logged_once_for_any_number_of_waiting_responses(
+async def test_slow_callback_is_logged_once_however_many_responses_wait_for_it(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(Callback(a=100, b=100), grace=5) as queue:

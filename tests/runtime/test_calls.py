@@ -24,7 +24,7 @@ async def test_waiting_for_a_call_returns_the_value_passed_to_settle() -> None:
     assert await mailbox.outcome() is end
 
 
-async def test_task_waiting_for_a_call_outcome_continues_when_the_call_is_settled() -> None:
+async def test_task_that_waits_for_a_call_continues_when_the_call_is_settled() -> None:
     mailbox, sequence = call(), Sequencer()
     end = CallOutcome(None, ConnectionLost("gone"))
     async with trio.open_nursery() as nursery:

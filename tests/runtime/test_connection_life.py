@@ -134,7 +134,7 @@ async def test_accepted_requests_are_answered_before_the_connection_closes(autoj
         assert this.handler.cancels == []
 
 
-async def test_request_still_running_at_the_drain_timeout_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_request_that_still_runs_at_the_drain_timeout_is_cancelled(autojump_clock: MockClock) -> None:
     for seconds, more in ((10, {}), (4, {"drain_timeout": 4}), (0, {"drain_timeout": 0.0})):
         async with serving() as this:
             begun = trio.current_time()
@@ -148,7 +148,7 @@ async def test_request_still_running_at_the_drain_timeout_is_cancelled(autojump_
             assert await this.heard() == []
 
 
-async def test_request_running_after_end_of_input_is_cancelled_with_that_reason(
+async def test_request_that_still_runs_after_end_of_input_is_cancelled_with_that_reason(
     autojump_clock: MockClock,
 ) -> None:
     async with serving() as this:

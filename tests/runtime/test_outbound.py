@@ -257,7 +257,7 @@ async def test_cancelled_call_sends_no_cancel_if_cancels_are_disabled() -> None:
         assert await left(this) == []
 
 
-async def test_cancel_is_written_before_all_waiting_messages() -> None:
+async def test_cancel_is_written_before_all_messages_that_wait_in_the_outbox() -> None:
     async with side(limits=Limits(high_water=10)) as (this, _), trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as calls:
@@ -434,7 +434,7 @@ async def test_request_waits_for_space_in_the_outbox(autojump_clock: MockClock) 
         assert len(this.state.outbound) == 2
 
 
-async def test_request_waiting_for_outbox_space_fails_when_the_connection_is_lost() -> None:
+async def test_request_that_waits_for_outbox_space_fails_when_the_connection_is_lost() -> None:
     async with side(limits=Limits(high_water=10)) as (this, nursery):
         this.outbox.put(b"x" * 100 + b"\n")
         nursery.start_soon(this.call)

@@ -27,7 +27,7 @@ async def test_outbox_returns_lines_in_the_order_in_which_they_were_put() -> Non
     assert await box.take() == b"1\n2\n3\n4\n"
 
 
-async def test_urgent_outbox_line_is_written_before_waiting_lines() -> None:
+async def test_urgent_outbox_line_is_written_before_all_other_lines() -> None:
     box = outbox()
     box.put(b"waits\n")
     box.put_first(b"urgent\n")
@@ -118,7 +118,7 @@ async def test_outbox_withdraw_removes_only_the_waiting_lines_of_the_given_owner
     assert box.size == 0
 
 
-async def test_outbox_lines_taken_by_the_writer_cannot_be_withdrawn() -> None:
+async def test_outbox_lines_that_the_writer_has_taken_cannot_be_withdrawn() -> None:
     box, owner = outbox(), Owner()
     box.put(b"mine\n", owner)
     await box.take()
@@ -158,7 +158,7 @@ async def test_replaceable_line_in_the_outbox_is_replaced_in_its_position() -> N
     assert await box.take() == b"newer\nafter\n"
 
 
-async def test_replaceable_outbox_line_taken_by_the_writer_is_not_replaced() -> None:
+async def test_replaceable_outbox_line_that_the_writer_has_taken_is_not_replaced() -> None:
     box = outbox()
     segment = box.put_sealed(b"old\n")
     await box.take()
@@ -227,7 +227,7 @@ async def test_outbox_producer_that_puts_no_line_wakes_the_next_producer() -> No
     assert len(through) == 30
 
 
-async def test_withdrawing_outbox_lines_wakes_a_waiting_producer() -> None:
+async def test_task_that_waits_for_outbox_space_continues_when_lines_are_withdrawn() -> None:
     box, owner = outbox(high_water=10), Owner()
     box.put(b"x" * 10, owner)
     async with trio.open_nursery() as nursery:
@@ -287,7 +287,7 @@ async def test_outbox_flushed_waits_until_the_writer_has_sent_the_last_lines() -
     assert steps == ["sent", "flushed"]
 
 
-async def test_all_tasks_waiting_in_outbox_flushed_are_woken() -> None:
+async def test_all_tasks_that_wait_in_outbox_flushed_continue_when_the_outbox_is_empty() -> None:
     box = outbox()
     box.put(b"1\n")
     with trio.fail_after(PATIENCE):
@@ -375,7 +375,7 @@ async def test_outbox_line_written_directly_cannot_be_withdrawn() -> None:
         assert not box.withdraw(owner)
 
 
-async def test_outbox_line_behind_waiting_lines_is_queued_and_can_be_withdrawn() -> None:
+async def test_outbox_line_put_behind_other_lines_is_queued_and_can_be_withdrawn() -> None:
     wire, owner = Wire(), Owner()
     async with writing(wire) as box:
         box.put(b"waits\n")
@@ -437,7 +437,7 @@ async def test_closed_outbox_writes_no_line_directly() -> None:
         assert wire.bytes == b""
 
 
-async def test_closing_the_outbox_drops_waiting_lines() -> None:
+async def test_outbox_that_closes_drops_the_lines_in_it() -> None:
     box, owner = outbox(), Owner()
     box.put(b"dropped\n", owner)
     box.close()
@@ -497,7 +497,7 @@ async def test_rest_of_a_partly_written_outbox_line_cannot_be_withdrawn() -> Non
         assert wire.bytes == b"begun\n"
 
 
-async def test_rest_of_a_partly_written_outbox_line_counts_as_waiting_until_the_writer_takes_the_rest() -> None:
+async def test_rest_of_a_partly_written_outbox_line_counts_towards_the_outbox_size_until_the_writer_takes_it() -> None:
     wire = Wire(room=3)
     async with writing(wire, high_water=10) as box:
         box.put_now(b"x" * 12 + b"\n")
@@ -689,7 +689,7 @@ async def test_closed_outbox_drops_lines_even_if_call_writer_is_set() -> None:
     assert (box.size, calls) == (0, [])
 
 
-async def test_closing_the_outbox_wakes_tasks_waiting_until_it_is_flushed() -> None:
+async def test_tasks_that_wait_until_the_outbox_is_flushed_continue_when_it_closes() -> None:
     box = outbox()
     box.put(b"first\n")
     await box.take()

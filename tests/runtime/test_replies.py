@@ -71,7 +71,7 @@ def test_modern_result_contains_result_type_and_server_info(replies: Replies) ->
     assert (reply["resultType"], reply["_meta"]) == ("input_required", {SERVER_INFO: INFO})
 
 
-def test_result_meta_of_the_handler_is_kept_and_server_info_is_added(replies: Replies) -> None:
+def test_result_keeps_the_meta_set_by_the_handler_and_server_info_is_added(replies: Replies) -> None:
     reply = said(replies.result(request(revision=LATEST_MODERN), result(meta={"a": 1, SERVER_INFO: {}})))["result"]
     assert reply["_meta"] == {"a": 1, SERVER_INFO: INFO}
     reply = said(replies.result(request(), result(meta={"a": 1})))["result"]
@@ -148,7 +148,7 @@ def test_result_that_contains_an_object_of_a_wrong_class_is_sent_as_an_error(
         (LATEST_LEGACY, 7, 7),
     ],
 )
-def test_error_is_sent_with_the_code_of_the_revision(
+def test_error_response_has_the_error_code_of_the_revision(
     replies: Replies, revision: Revision, code: int, sent: int
 ) -> None:
     asked = request(revision=revision)

@@ -287,7 +287,7 @@ async def test_elicitation_from_an_executor_thread_returns_the_answer() -> None:
         assert (await client.call_tool("work")).text == "Ann"
 
 
-async def test_cancelled_call_ends_an_executor_thread_waiting_for_an_elicitation() -> None:
+async def test_cancelled_call_ends_an_executor_thread_that_waits_for_an_elicitation() -> None:
     server, asked, ended = Server("s"), trio.Event(), threading.Event()
 
     @server.tool

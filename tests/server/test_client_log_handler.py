@@ -50,7 +50,7 @@ async def test_log_record_from_a_worker_thread_is_sent_to_the_client_of_its_requ
     assert [log.data for log in seen] == ["from a thread"]
 
 
-async def test_log_record_outside_a_request_is_sent_to_no_client(bridged: Bridged) -> None:
+async def test_log_record_written_outside_a_request_is_sent_to_no_client(bridged: Bridged) -> None:
     async with open_memory(Server("s"), era="legacy", on_log=lambda _: pytest.fail("nobody asked")) as client:
         bridged[0].error("not in a request")
         await client.ping()
@@ -83,7 +83,7 @@ async def test_log_record_below_the_log_level_of_the_client_is_not_counted_as_dr
     assert bridged[1].dropped == 0
 
 
-async def test_log_record_with_a_lone_surrogate_is_sent_with_an_escape(bridged: Bridged) -> None:
+async def test_log_record_with_a_lone_unicode_surrogate_is_sent_with_an_escape(bridged: Bridged) -> None:
     server = Server("s")
 
     @server.tool

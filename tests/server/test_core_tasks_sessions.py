@@ -126,7 +126,9 @@ async def test_elicitation_from_a_task_is_sent_on_the_sse_stream_of_tasks_result
         assert await result_on(fetching) == "hello Bob"
 
 
-async def test_elicitation_from_a_task_is_sent_to_a_tasks_result_already_waiting(autojump_clock: MockClock) -> None:
+async def test_elicitation_from_a_task_is_sent_to_a_tasks_result_request_that_already_waits(
+    autojump_clock: MockClock,
+) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "greet", arguments={"delay": 5})

@@ -99,7 +99,7 @@ async def test_uri_of_a_media_file_keeps_the_bytes_of_a_non_utf8_name() -> None:
     assert block.resource.uri == "file:///caf%E9.txt"
 
 
-def test_mime_type_of_a_compressed_media_file_is_the_type_of_the_compression() -> None:
+def test_compressed_media_file_has_the_mime_type_of_the_compression() -> None:
     assert File("rows.csv.gz").mime_type == "application/gzip"
     assert File("rows.unknown").mime_type == "application/octet-stream"
     assert File("rows", "text/csv").mime_type == "text/csv"

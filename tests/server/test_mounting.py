@@ -227,7 +227,7 @@ def test_server_mounted_in_itself_directly_or_indirectly_raises() -> None:
         one.mount("two", prefix="c")  # pyright: ignore[reportArgumentType]
 
 
-async def test_mounting_into_a_running_server_raises() -> None:
+async def test_mounting_a_server_into_a_running_server_raises() -> None:
     server, part = Server("whole"), Server("part")
     server.mount(part, prefix="p")
     async with open_memory(server):

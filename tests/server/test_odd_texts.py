@@ -37,7 +37,7 @@ class Found:
     ],
     ids=str,
 )
-async def test_result_with_a_lone_surrogate_is_sent_with_an_escape(
+async def test_result_with_a_lone_unicode_surrogate_is_sent_with_an_escape(
     annotation: Any, value: Any, structured: Any, era: Any
 ) -> None:
     server = Server("odd")
@@ -54,7 +54,7 @@ async def test_result_with_a_lone_surrogate_is_sent_with_an_escape(
     assert result.structured_content == structured
 
 
-async def test_lone_surrogates_in_resources_prompts_logs_and_errors_are_sent_as_escapes() -> None:
+async def test_lone_unicode_surrogates_in_resources_prompts_logs_and_errors_are_sent_as_escapes() -> None:
     server = Server("odd")
 
     @server.resource("x://names")

@@ -316,7 +316,7 @@ async def test_asyncio_handler_that_blocks_the_loop_does_not_block_server_shutdo
     await trio.to_thread.run_sync(left.join, PATIENCE)
 
 
-async def test_asyncio_tasks_left_running_by_a_handler_end_with_the_server() -> None:
+async def test_asyncio_tasks_that_a_handler_leaves_running_end_when_the_server_ends() -> None:
     server = Server("s")
     left: list[Any] = []
     ended = threading.Event()

@@ -200,7 +200,7 @@ def test_error_text_counts_validation_errors_of_a_model_beyond_the_first_few() -
     ],
     ids=["list", "model", "root", "dict"],
 )
-def test_validation_of_a_list_of_models_stops_at_the_first_invalid_item(kind: Any, given: Any, fault: str) -> None:
+def test_list_of_models_is_validated_only_up_to_the_first_invalid_item(kind: Any, given: Any, fault: str) -> None:
     with pytest.raises(BadArguments, match=fault):
         taking(kind).bind({"value": given})
 

@@ -84,7 +84,7 @@ async def test_client_that_floods_the_server_can_use_at_most_half_of_the_worker_
             assert (await greedy.reply(number))["result"]["content"][0]["text"] == "let go"
 
 
-async def test_threads_waiting_for_elicitations_of_one_client_leave_worker_threads_for_other_clients(
+async def test_threads_that_wait_for_elicitations_of_one_client_leave_worker_threads_for_other_clients(
     shared: list[Shared],
 ) -> None:
     this = Shared(max_asking_threads=2)

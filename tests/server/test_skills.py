@@ -275,7 +275,7 @@ def test_skill_directories_are_checked_after_the_clock_was_set_back(folder: Path
     assert trio.run(count, clock=MockClock()) == 1  # whose time begins anew
 
 
-async def test_clients_are_notified_of_changes_of_a_skill_and_its_file(folder: Path, era: Era) -> None:
+async def test_clients_are_notified_when_a_skill_and_its_file_change(folder: Path, era: Era) -> None:
     skills, news = Skills(folder, recheck=float("inf")), list[str]()
     changed = "skill://pdf/references/FORMS.md"
 

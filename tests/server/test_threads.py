@@ -165,7 +165,7 @@ ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_threads_waiting_for_elicitations_do_not_block_other_calls(
+async def test_threads_that_wait_for_elicitations_do_not_block_other_calls(
     era: Literal["legacy", "modern"],
 ) -> None:
     server = Server("s", limits=Limits(worker_threads=2, max_asking_threads=4))

@@ -207,7 +207,7 @@ async def test_subscriber_is_notified_with_its_own_spelling_of_the_uri(revision:
         assert told(await peer.take(lambda message: message.get("method") == UPDATED)) == f"{UPDATED} {spelling}"
 
 
-async def test_completions_of_a_template_are_found_by_each_spelling_of_the_template() -> None:
+async def test_completion_requests_find_a_resource_template_by_each_spelling() -> None:
     server = Server("spelled")
 
     @server.resource("X://Docs/café/{name}")

@@ -282,7 +282,7 @@ async def test_cancel_from_another_process_is_applied_immediately_if_the_store_n
         assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
 
 
-async def test_task_of_a_live_process_is_never_taken_over(autojump_clock: MockClock) -> None:
+async def test_other_processes_never_take_over_the_task_of_a_live_process(autojump_clock: MockClock) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller, calling(work.server(store)), calling(work.server(store)):
         for _ in range(10):
@@ -334,7 +334,7 @@ async def start(caller: Caller, count: int) -> None:
         await caller.start("ask")
 
 
-async def test_leases_of_any_number_of_tasks_are_renewed_by_one_call_per_interval(
+async def test_one_store_call_per_interval_renews_the_leases_of_any_number_of_tasks(
     autojump_clock: MockClock,
 ) -> None:
     store, many = CountingStore(slowness=0.001), 300

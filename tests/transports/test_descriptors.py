@@ -241,7 +241,7 @@ async def test_descriptor_stream_can_be_closed_twice_and_keeps_the_original_desc
             await use()
 
 
-async def test_closing_a_descriptor_stream_wakes_a_waiting_receiver(both: Both) -> None:
+async def test_task_that_waits_to_receive_raises_when_the_descriptor_stream_closes(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:

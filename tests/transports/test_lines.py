@@ -66,7 +66,7 @@ async def test_line_transport_splits_messages_at_newlines(data: bytes, lines: li
     assert await lines_of([data]) == lines
 
 
-async def test_carriage_return_before_the_newline_is_kept_as_json_whitespace() -> None:
+async def test_line_transport_keeps_a_carriage_return_before_the_newline() -> None:
     assert [bytes(line).strip() for line in await lines_of([b"{}\r\n[]\r\n"]) if isinstance(line, bytes)] == [
         b"{}",
         b"[]",

@@ -81,7 +81,7 @@ async def test_memory_transport_sends_and_receives_without_a_checkpoint_if_possi
         assert await theirs.receive() == b"now"
 
 
-async def test_send_nowait_wakes_a_waiting_receiver(nursery: trio.Nursery) -> None:
+async def test_send_nowait_on_a_memory_transport_wakes_a_task_that_waits_to_receive(nursery: trio.Nursery) -> None:
     ours, theirs = memory_transport_pair()
     received: list[bytes] = []
 
@@ -118,7 +118,7 @@ async def test_memory_transport_send_raises_connection_lost_after_either_side_cl
         await ours.send(b"late\n")
 
 
-async def test_closing_a_memory_transport_wakes_waiting_tasks_on_both_sides(autojump_clock: object) -> None:
+async def test_tasks_that_wait_on_both_sides_of_a_memory_transport_raise_when_it_closes(autojump_clock: object) -> None:
     ours, theirs = memory_transport_pair(capacity=1)
     await ours.send(b"fills the wire\n")
     async with trio.open_nursery() as nursery:

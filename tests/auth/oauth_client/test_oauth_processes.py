@@ -35,7 +35,7 @@ trio.run(main, *sys.argv[1:])
 """
 
 
-async def test_processes_sharing_a_token_storage_use_each_refresh_token_only_once(tmp_path: Path) -> None:
+async def test_processes_that_share_a_token_storage_use_each_refresh_token_only_once(tmp_path: Path) -> None:
     served, refused = 0, set[bytes]()
 
     async def then(got: Got, answer: Answer) -> None:

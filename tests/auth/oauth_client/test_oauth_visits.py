@@ -176,7 +176,7 @@ async def test_oauth_over_plain_http_to_a_remote_server_raises_value_error() -> 
             pytest.fail("opened in plain text")
 
 
-async def test_two_clients_sharing_one_oauth_object_sign_in_once(jump_clock: MockClock) -> None:
+async def test_two_clients_that_share_one_oauth_object_sign_in_once(jump_clock: MockClock) -> None:
     async def thinks(url: str) -> None:
         await trio.testing.wait_all_tasks_blocked(0.05)
         jump_clock.jump(1.5 * LONG)

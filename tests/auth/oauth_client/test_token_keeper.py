@@ -322,7 +322,7 @@ async def test_closing_the_client_waits_five_seconds_for_an_unanswered_token_req
     assert trio.current_time() - closing == pytest.approx(5)
 
 
-async def test_unanswered_token_request_fails_the_waiting_calls(autojump_clock: MockClock) -> None:
+async def test_calls_that_wait_for_an_unanswered_token_request_fail(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)

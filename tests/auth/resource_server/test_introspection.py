@@ -71,7 +71,7 @@ async def test_introspection_request_authenticates_with_the_secret_of_the_server
     assert issuer.form == {"token": "a+b/c==", "token_type_hint": "access_token"}
 
 
-async def test_introspection_secret_can_be_sent_in_the_body() -> None:
+async def test_introspection_request_can_send_its_secret_in_the_body() -> None:
     issuer = Issuer()
     await verified(issuer, secret_in="body")
     assert "authorization" not in dict(issuer.asked[0].headers)

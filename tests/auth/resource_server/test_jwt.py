@@ -155,7 +155,7 @@ async def test_jwt_audience_is_compared_exactly(letters: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("aud", ["https://b\u00fccher.example/mcp", "https://XN--bcher-kva.example:443/mcp"])
-async def test_non_ascii_resource_matches_in_its_given_or_ascii_form(aud: str) -> None:
+async def test_non_ascii_resource_url_matches_a_token_audience_in_its_given_or_ascii_form(aud: str) -> None:
     given = verifier("https://b\u00fccher.example/mcp")
     assert await given.verify(minted(aud=aud)) is not None
     assert await given.verify(minted(aud=f"{aud}2")) is None

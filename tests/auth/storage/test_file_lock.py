@@ -32,7 +32,7 @@ trio.run(main)
 """
 
 
-async def test_processes_sharing_a_token_folder_lose_no_updates(tmp_path: Path):
+async def test_processes_that_share_a_token_folder_lose_no_updates(tmp_path: Path):
     storage = FileTokenStorage(tmp_path / "tokens")
     await storage.save(URL, record("0"))
     async with trio.open_nursery() as nursery:

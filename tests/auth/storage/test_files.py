@@ -84,7 +84,7 @@ async def test_token_folder_and_files_are_private_whatever_the_umask_is(folder: 
     assert {mode(folder / name) for name in os.listdir(folder)} == {0o600}
 
 
-async def test_token_file_readable_by_others_is_made_private_and_logged(
+async def test_token_file_that_others_can_read_is_made_private_and_logged(
     storage: FileTokenStorage, caplog: pytest.LogCaptureFixture
 ):
     (storage.folder / FILE).chmod(0o644)
@@ -95,7 +95,7 @@ async def test_token_file_readable_by_others_is_made_private_and_logged(
 
 
 @pytest.mark.parametrize("rights", [0o770, 0o702])
-async def test_token_folder_writable_by_others_is_refused(storage: FileTokenStorage, rights: int):
+async def test_token_folder_that_others_can_write_to_is_refused(storage: FileTokenStorage, rights: int):
     storage.folder.chmod(rights)
     with pytest.raises(TokenStorageFailed, match=r"other users may write to .*chmod 700"):
         await storage.load(URL)

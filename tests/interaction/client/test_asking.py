@@ -54,7 +54,7 @@ async def test_sync_sampling_handler_runs_in_a_worker_thread(serve_raw: Serve) -
     assert threads != [threading.get_ident()]
 
 
-async def test_dict_returned_by_elicitation_handler_is_sent_as_accepted_form(autojump_clock: object) -> None:
+async def test_dict_returned_by_an_elicitation_handler_is_sent_as_an_accepted_form(autojump_clock: object) -> None:
     async def elicit(params: ElicitFormParams) -> dict[str, Any]:
         assert params.message == "who?"
         return {"name": "Ann"}

@@ -128,7 +128,9 @@ async def test_server_request_cancelled_by_the_server_stops_its_client_handler_a
     assert [message["id"] for message in peer.wire if "method" not in message] == ["p"]
 
 
-async def test_calls_made_by_cancelled_sampling_handler_are_cancelled_with_same_reason(autojump_clock: object) -> None:
+async def test_calls_from_a_cancelled_sampling_handler_are_cancelled_with_the_same_reason(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.request("s", "sampling/createMessage", SAMPLE)

@@ -330,7 +330,9 @@ async def test_call_arguments_that_are_not_json_raise_and_nothing_is_sent(
     assert cancels_in(peer.wire) == []
 
 
-async def test_each_call_made_by_the_same_partial_object_is_cancelled_with_its_own_id(autojump_clock: object) -> None:
+async def test_each_call_of_the_same_functools_partial_object_is_cancelled_with_a_different_id(
+    autojump_clock: object,
+) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         call = partial(client.call_tool, "same", {"n": 1})
         for _ in range(5):

@@ -295,7 +295,7 @@ async def test_child_process_left_behind_by_a_server_that_exits_is_killed(tmp_pa
 # STD-16: death
 
 
-async def test_std_16_missing_command_raises_connection_lost_naming_the_command() -> None:
+async def test_std_16_missing_command_raises_connection_lost_that_names_the_command() -> None:
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost, match=r"no-such-command.*No such file") as caught:
         async with open_stdio(["/nowhere/no-such-command", "x"]):
             pass

@@ -129,7 +129,7 @@ def test_error_in_a_task_sets_status_failed_and_is_returned_by_tasks_result(repo
 
 
 @pytest.mark.parametrize(("tool", "answer"), [("ask_user", "accept green"), ("ask_model", "deep-thought: forty-two")])
-def test_elicitation_or_sampling_from_a_task_reaches_the_client_waiting_for_the_result(
+def test_client_that_waits_for_the_task_result_receives_an_elicitation_or_sampling_request_of_the_task(
     report: Report, tool: str, answer: str
 ) -> None:
     """mcp1 reads nothing while it answers, so that it may never see its task wait."""

@@ -257,7 +257,7 @@ ALOUD = ["info", {"said": "aloud"}, "mouth"]
 SHOUTED = ["emergency", "shouted", None]
 
 
-def test_log_messages_are_sent_from_the_requested_or_default_level_upwards(report: Report) -> None:
+def test_client_receives_log_messages_at_or_above_the_requested_or_default_level(report: Report) -> None:
     """Modern: ``_meta`` of the call says ``info``. Legacy: nothing was said yet, and ``info`` is our default."""
     assert report.saw("logs") == [ALOUD, SHOUTED]
 

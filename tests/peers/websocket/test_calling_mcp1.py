@@ -239,7 +239,7 @@ async def test_client_that_closes_ends_the_websocket_with_1000_and_cancels_both_
         await trio.to_thread.run_sync(partial(server.journal.wait_for, line, after=before))
 
 
-async def test_server_shutdown_raises_connection_lost_with_the_close_code_in_running_calls(
+async def test_running_calls_raise_connection_lost_with_the_close_code_when_the_server_shuts_down(
     peer_python: Path, tmp_path: Path
 ) -> None:
     hanging, lost = trio.Event(), list[str]()

@@ -123,7 +123,7 @@ def test_progress_values_increase_and_the_last_value_is_always_sent(report: Repo
     assert (numbers[0], seen[-1]) == (1, [6, 6, "step 6"])
 
 
-def test_log_messages_are_sent_from_the_default_and_then_the_requested_level(report: Report) -> None:
+def test_client_receives_log_messages_at_the_default_level_and_then_at_the_requested_level(report: Report) -> None:
     shouted = ["emergency", "shouted", None]
     assert report.saw("logs") == [["info", {"said": "aloud"}, "mouth"], shouted]
     assert report.saw("set level") is None

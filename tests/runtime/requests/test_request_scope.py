@@ -286,7 +286,7 @@ async def test_cleanup_grace_timer_is_stopped_when_the_request_ends(autojump_clo
 # What it tells its client
 
 
-async def test_buffered_progress_is_sent_after_the_interval_and_before_the_end(
+async def test_buffered_progress_is_sent_after_the_interval_or_before_the_request_ends(
     autojump_clock: MockClock,
 ) -> None:
     async with floor() as this:
@@ -426,7 +426,7 @@ async def test_input_request_after_a_cancel_or_without_a_nursery_raises_no_back_
                 await require_input(scope, "roots/list", None)
 
 
-async def test_handler_waiting_for_an_answer_raises_no_back_channel_when_its_request_ends() -> None:
+async def test_handler_that_waits_for_an_answer_raises_no_back_channel_when_its_request_ends() -> None:
     for end in ("cancel", "leave", "detach", "run_again"):
         async with floor() as this, trio.open_nursery() as elsewhere:
             scope, answers = this.running(LATEST_MODERN), list[Any]()

@@ -92,7 +92,7 @@ async def asking(test: Callable[[Asker], Awaitable[None]], known: dict[str, Any]
 # One round
 
 
-async def test_input_request_is_sent_and_its_answer_reaches_the_waiting_task() -> None:
+async def test_input_request_is_sent_and_the_task_that_waits_gets_its_answer() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()

@@ -554,7 +554,7 @@ async def test_asgi_request_without_a_lifespan_gets_status_500_with_instructions
     assert "lifespan=mcp.lifespan" in caplog.text
 
 
-async def test_end_of_the_asgi_lifespan_ends_streams_without_waiting_for_clients(
+async def test_asgi_app_ends_streams_without_waiting_for_clients_when_its_lifespan_ends(
     served: Served, autojump_clock: trio.testing.MockClock
 ) -> None:
     app = http_app(served.server, **OPEN)
@@ -581,7 +581,7 @@ async def test_end_of_the_asgi_lifespan_ends_streams_without_waiting_for_clients
     assert events_in(b"".join(rest))[-1].data["result"]["resultType"] == "complete"
 
 
-async def test_cancelled_asgi_lifespan_cancels_all_running_requests(served: Served) -> None:
+async def test_asgi_app_cancels_all_running_requests_if_its_lifespan_is_cancelled(served: Served) -> None:
     app = http_app(served.server, **OPEN)
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
@@ -597,7 +597,7 @@ async def test_cancelled_asgi_lifespan_cancels_all_running_requests(served: Serv
         await exchange.over.wait()
 
 
-async def test_end_of_the_asgi_lifespan_lets_running_requests_finish(served: Served) -> None:
+async def test_asgi_app_lets_running_requests_finish_when_its_lifespan_ends(served: Served) -> None:
     release = trio.Event()
 
     @served.server.tool

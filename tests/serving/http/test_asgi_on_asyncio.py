@@ -414,7 +414,7 @@ def test_event_loop_closed_during_a_request_ends_its_handler() -> None:
     asyncio.run(collect())
 
 
-def test_asyncio_asgi_app_lifespan_end_lets_running_requests_finish() -> None:
+def test_asyncio_asgi_app_lets_running_requests_finish_when_its_lifespan_ends() -> None:
     server = Server("slow")
     started, go_on = threading.Event(), threading.Event()
 

@@ -262,7 +262,7 @@ async def test_handler_is_cancelled_with_cause_parent_if_the_serving_scope_is_ca
     assert cancellation.cause is CancelCause.PARENT
 
 
-async def test_second_shutdown_signal_cancels_requests_without_waiting_for_drain_timeout(
+async def test_second_shutdown_signal_cancels_requests_before_drain_timeout(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})

@@ -290,7 +290,7 @@ async def test_large_request_arguments_are_stored_only_once_while_the_handler_ru
         assert after - before < 1.3 * weight
 
 
-async def test_rejected_large_body_of_one_caller_does_not_reduce_the_memory_limit_of_other_callers(
+async def test_large_body_rejected_for_one_caller_does_not_reduce_the_memory_limit_of_other_callers(
     decoded: Decoded, autojump_clock: MockClock
 ) -> None:
     scene = Holding()

@@ -187,7 +187,7 @@ async def test_first_session_of_a_new_caller_replaces_the_idlest_session_of_the_
 
 
 @by_all
-async def test_only_session_of_a_caller_is_not_replaced_by_the_session_of_a_new_caller(
+async def test_new_caller_does_not_replace_the_only_session_of_another_caller(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", "carol", scene=kind(), max_sessions=2) as [alice, bob, carol]:

@@ -157,7 +157,7 @@ def test_simulation_detects_cancel_records_that_are_never_deleted(monkeypatch: p
     assert found("endings are left")
 
 
-def test_simulation_detects_a_waiting_handler_that_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_handler_that_awaits_input_and_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Parking, "_ring", lambda *_: None)
     monkeypatch.setattr(Parking, "remove", lambda *_: False)
     assert found("parked")

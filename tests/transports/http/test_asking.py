@@ -213,7 +213,7 @@ async def test_body_timeout_begins_when_the_request_is_admitted(desk: Desk) -> N
         assert (await client.only_answer())[0] == 408
 
 
-async def test_request_awaiting_admission_is_still_answered_during_shutdown(desk: Desk, pair: object) -> None:
+async def test_http_request_that_awaits_admission_is_still_answered_during_shutdown(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()

@@ -134,7 +134,7 @@ def test_replay_log_drops_the_oldest_events_of_a_session_beyond_the_limit() -> N
     assert 9 <= sum(behind) < 12
 
 
-def test_oversized_event_is_not_kept_for_replay_but_gets_an_id() -> None:
+def test_oversized_sse_event_is_not_kept_for_replay_but_gets_an_id() -> None:
     kept = log(session=4 * KIB)
     stream = kept.open()
     before = extended(kept, stream, [b"a\n"])
@@ -144,7 +144,7 @@ def test_oversized_event_is_not_kept_for_replay_but_gets_an_id() -> None:
     assert lines(kept, after) == []
 
 
-def test_finished_stream_is_kept_for_replay_until_its_expiry() -> None:
+def test_finished_sse_stream_is_kept_for_replay_until_it_expires() -> None:
     kept = log()
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -159,7 +159,7 @@ def test_finished_stream_is_kept_for_replay_until_its_expiry() -> None:
         kept.after(primed)
 
 
-def test_stream_finished_without_events_is_kept_until_its_expiry() -> None:
+def test_sse_stream_that_finished_without_events_is_kept_until_it_expires() -> None:
     kept = log()
     stream = kept.open()
     kept.finish(stream, 60.0)

@@ -15,7 +15,7 @@ def wired() -> tuple[ClientSocket, trio.SocketStream]:
     return ClientSocket(trio.SocketStream(ours)), trio.SocketStream(theirs)
 
 
-async def test_bytes_beyond_the_socket_buffer_are_sent_when_the_peer_reads() -> None:
+async def test_bytes_that_exceed_the_socket_buffer_are_sent_when_the_peer_reads() -> None:
     wire, other = wired()
     data, received = bytes(range(256)) * 8000, bytearray()
 
@@ -51,7 +51,7 @@ async def test_client_socket_receives_at_most_the_given_number_of_bytes_and_then
 
 
 @pytest.mark.parametrize("task", ["receive_some", "send_all", "wait_send_all_might_not_block"])
-async def test_closing_a_client_socket_wakes_waiting_tasks_with_an_error(task: str) -> None:
+async def test_tasks_that_wait_on_a_client_socket_raise_when_it_closes(task: str) -> None:
     wire, other = wired()
 
     async def wait() -> None:

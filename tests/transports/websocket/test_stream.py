@@ -50,7 +50,7 @@ async def test_websocket_frame_that_fits_the_socket_buffer_is_sent_without_a_wri
     await far.aclose()
 
 
-async def test_websocket_frames_beyond_the_socket_buffer_are_sent_later_in_order() -> None:
+async def test_websocket_frames_that_exceed_the_socket_buffer_are_sent_later_in_order() -> None:
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
     put = bytearray()

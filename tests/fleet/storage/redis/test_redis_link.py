@@ -563,7 +563,7 @@ async def test_redis_connection_that_is_closing_is_replaced_by_a_new_connection(
             assert await link.pipeline([["PING"]]) == [b"PONG"]
 
 
-async def test_redis_client_closed_while_waiting_for_a_connection_raises_os_error(redis_url: str) -> None:
+async def test_redis_client_that_is_closed_while_it_waits_for_a_connection_raises_os_error(redis_url: str) -> None:
     async def call_the_closed_client() -> str:
         async with open_client(parse_url(redis_url), limit=5, max_idle=10) as client:
             pass
