@@ -160,7 +160,7 @@ async def test_successive_replica_messages_are_received_in_order(seed: int, auto
         assert two.read == contents
 
 
-async def test_unacknowledged_message_is_resent_with_doubling_delays(
+async def test_unacknowledged_replica_message_is_sent_again_with_doubling_delays(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ):
     async with parties() as (one, two):
@@ -176,7 +176,7 @@ async def test_unacknowledged_message_is_resent_with_doubling_delays(
         assert all(pause <= min(0.25 * 2**number, 1) for number, pause in enumerate(pauses))
 
 
-async def test_sender_waits_until_a_slow_receiver_acknowledges_the_message(autojump_clock: MockClock):
+async def test_replica_that_sends_a_message_waits_until_a_slow_receiver_acknowledges_it(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         kept = list[ReplicaMessage]()
         two.letters.register("talk", kept.append)
@@ -402,7 +402,7 @@ async def test_replica_is_not_considered_dead_after_outages_shorter_than_its_lea
         assert "sent no heartbeat" in caplog.text
 
 
-async def test_messenger_start_waits_for_a_failing_storage(autojump_clock: MockClock):
+async def test_replica_messenger_waits_at_start_for_a_storage_that_fails(autojump_clock: MockClock):
     async with MemoryStorage().join("server") as replica, trio.open_nursery() as nursery:
         courier = BadCourier(replica.courier, nursery, 0)
         letters, courier.fails = Messenger(attrs.evolve(replica, courier=courier)), True
@@ -418,7 +418,7 @@ async def test_messenger_start_waits_for_a_failing_storage(autojump_clock: MockC
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_messenger_shutdown_does_not_wait_for_a_failing_storage(autojump_clock: MockClock):
+async def test_replica_messenger_does_not_wait_at_shutdown_for_a_storage_that_fails(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.fails = True
         two.scope.cancel(reason="the replica ends")

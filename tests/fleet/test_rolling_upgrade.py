@@ -137,7 +137,9 @@ class NextStorage(MemoryStorage):
 # Legacy sessions
 
 
-async def test_session_fields_of_a_newer_version_survive_a_write_by_this_version(autojump_clock: MockClock) -> None:
+async def test_session_fields_of_a_newer_version_are_kept_when_this_version_writes_the_session(
+    autojump_clock: MockClock,
+) -> None:
     memory = NextMemory({"colour": "blue"})
     async with replicated(FleetScene().server, memory=memory) as endpoint:
         opened = await endpoint.ask("POST", {**BASE}, INITIALIZE)

@@ -34,7 +34,7 @@ changes = st.one_of(
 
 
 @given(st.lists(changes, max_size=20))
-def test_encoded_session_state_decodes_to_the_same_state(applied: list[Change]) -> None:
+def test_session_state_is_equal_after_encoding_and_decoding(applied: list[Change]) -> None:
     facts = FACTS
     for change in applied:
         facts = change(facts)

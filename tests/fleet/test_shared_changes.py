@@ -94,7 +94,7 @@ async def test_resource_update_reaches_only_subscribed_clients_of_other_replicas
         assert await others.told() == []
 
 
-async def test_repeated_resource_updates_are_recorded_together_once(autojump_clock: MockClock) -> None:
+async def test_repeated_resource_updates_are_recorded_once_in_the_change_log(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         listener = await Listener.at(two, resourceSubscriptions=["a:1", "a:2"])
         for _ in range(100):

@@ -66,7 +66,7 @@ async def ending() -> AsyncGenerator[Ending]:
         yield Ending(scene, endpoint, session)
 
 
-async def test_call_whose_session_is_being_loaded_at_shutdown_is_answered(autojump_clock: MockClock) -> None:
+async def test_call_is_answered_even_if_its_session_is_loaded_during_shutdown(autojump_clock: MockClock) -> None:
     async with ending() as replica:
         replica.hold("sessions.read")
         posts = [await replica.replica.post(replica.session, call("echo", n, text=f"{n}")) for n in range(3)]
@@ -167,7 +167,7 @@ async def test_second_shutdown_signal_stops_waiting_for_the_storage(autojump_clo
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_immediate_or_repeated_shutdown_does_not_wait_for_the_storage(
+async def test_immediate_or_repeated_shutdown_does_not_wait_for_the_shared_storage(
     first: bool, autojump_clock: MockClock
 ) -> None:
     async with ending() as replica:
@@ -203,7 +203,7 @@ async def test_request_for_an_unknown_session_during_shutdown_gets_a_response(au
 
 
 @pytest.mark.parametrize("kind", SCENES.values(), ids=SCENES)
-async def test_initialize_request_just_before_shutdown_is_answered(
+async def test_initialize_request_that_arrives_just_before_shutdown_is_answered(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     """The connection of its session has not begun when the end begins."""

@@ -65,7 +65,7 @@ async def ended(endpoint: FleetEndpoint, session: Session, connection: Connectio
     return updated(await rest_of(connection))
 
 
-async def test_resource_update_on_any_replica_reaches_the_listening_client_once(
+async def test_client_with_a_get_stream_receives_a_resource_update_of_any_replica_once(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 3)
@@ -203,7 +203,7 @@ async def test_cancel_of_a_sampling_request_is_sent_on_the_get_stream_of_another
     assert await rest_of(post) == []
 
 
-async def test_roots_request_outside_a_call_waits_for_a_get_stream_and_is_answered_at_any_replica(
+async def test_roots_request_outside_a_call_waits_for_a_get_stream_and_can_be_answered_at_any_replica(
     autojump_clock: MockClock,
 ) -> None:
     scene, roots = FleetScene(), list[Any]()
@@ -294,7 +294,7 @@ async def test_replica_waits_between_attempts_to_write_a_get_stream_that_other_r
     assert 5 < tries < 40
 
 
-async def test_closing_a_get_stream_of_a_session_ended_by_another_replica_logs_no_error(
+async def test_replica_logs_no_error_when_it_closes_a_get_stream_whose_session_another_replica_ended(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = await endpoint.initialize()

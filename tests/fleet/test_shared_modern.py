@@ -169,7 +169,9 @@ async def test_reply_of_a_forwarded_retry_without_notifications_is_sent_as_json(
         assert text_of(answer.json) == "Ada Bob from 0"
 
 
-async def test_retry_at_the_replica_of_its_handler_sends_no_replica_message(autojump_clock: MockClock) -> None:
+async def test_retry_that_arrives_at_the_replica_of_its_handler_sends_no_replica_message(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as (one, two):
         first = await parked(one, "twice", name="a")
         second = question_in(await two.call("twice", {"name": "a"}, before=first, answers=accepted(first, name="Ada")))
@@ -209,7 +211,7 @@ async def test_client_gets_the_error_of_a_handler_that_fails_after_a_forwarded_r
         assert "broken" in caplog.text
 
 
-async def test_request_state_used_before_is_rejected_by_every_replica(autojump_clock: MockClock) -> None:
+async def test_every_replica_rejects_a_request_state_that_was_used_before(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "greet", name="a")
         answers = accepted(question, name="Ada")

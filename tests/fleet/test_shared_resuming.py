@@ -110,7 +110,7 @@ async def test_events_are_stored_before_they_are_sent_to_the_client(
     assert told_in(await rest_of(post)) == ["two", "three"]
 
 
-async def test_response_ends_when_its_stream_is_resumed_at_another_replica(
+async def test_http_response_ends_when_its_stream_is_resumed_at_another_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -205,7 +205,7 @@ async def test_call_of_a_dead_replica_ends_with_an_error_but_its_session_continu
     assert not scene["other"].ended.is_set()
 
 
-async def test_calls_of_a_dead_replica_each_end_with_one_error(
+async def test_each_call_of_a_dead_replica_ends_with_one_error(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -219,7 +219,7 @@ async def test_calls_of_a_dead_replica_each_end_with_one_error(
         assert (reply["id"], reply["error"]["code"]) == (str(number), REPLICA_LOST)
 
 
-async def test_batch_of_a_dead_replica_ends_with_an_error_for_each_request(
+async def test_batch_that_a_dead_replica_handled_ends_with_an_error_for_each_request(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(OLDEST)
@@ -431,7 +431,7 @@ async def test_sse_stream_ends_if_its_event_log_is_lost_but_the_session_continue
     assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 200
 
 
-async def test_cancelled_call_ends_its_stream_and_resuming_it_gets_status_204(
+async def test_response_stream_of_a_cancelled_call_ends_and_resuming_it_gets_status_204(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

@@ -254,7 +254,7 @@ async def test_unreadable_sampling_answer_in_a_changed_session_gets_status_400_w
     assert "Traceback" not in caplog.text
 
 
-async def test_encrypted_events_are_readable_by_their_own_principal_only(autojump_clock: MockClock) -> None:
+async def test_encrypted_events_can_be_read_only_by_the_principal_they_belong_to(autojump_clock: MockClock) -> None:
     """Who finds out how to give a session to another account gets no events that were there before."""
     async with MemoryStorage().join("server") as replica:
         keys = StateCipher("server", [NEW]).keys_for(b"test")

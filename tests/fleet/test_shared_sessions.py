@@ -74,7 +74,7 @@ async def test_any_replica_serves_any_request_of_a_legacy_session(
         assert (answer.json["id"], text_of(answer.json)) == (number, str(number))
 
 
-async def test_client_capabilities_from_initialize_are_known_to_every_replica(
+async def test_every_replica_knows_the_client_capabilities_sent_in_initialize(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     @scene.server.tool
@@ -201,7 +201,7 @@ async def test_max_sessions_limits_the_total_over_all_replicas(autojump_clock: M
         await endpoint.initialize()
 
 
-async def test_session_that_was_never_used_is_replaced_by_a_new_session(autojump_clock: MockClock) -> None:
+async def test_new_session_replaces_a_session_that_was_never_used(autojump_clock: MockClock) -> None:
     scene = FleetScene(replicas=1)
     async with replicated(scene.server, max_sessions=1) as endpoint:
         first = await endpoint.ask("POST", {**BASE}, INITIALIZE)
@@ -219,7 +219,7 @@ async def test_initialize_with_oversized_capabilities_gets_status_400(
     assert not len(endpoint.memory.kept.sessions._sessions)
 
 
-async def test_subscriptions_beyond_the_session_size_limit_get_status_503(
+async def test_resource_subscription_that_exceeds_the_session_size_limit_gets_status_503(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -538,7 +538,7 @@ async def test_cancel_is_applied_within_about_a_second_after_a_storage_outage(
     assert trio.current_time() - begun <= 1.1
 
 
-async def test_old_cancel_does_not_affect_a_later_request_with_the_same_id(
+async def test_cancel_of_an_ended_request_does_not_affect_a_later_request_with_the_same_id(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -554,7 +554,7 @@ async def test_old_cancel_does_not_affect_a_later_request_with_the_same_id(
 
 
 @pytest.mark.parametrize("in_batch", [False, True], ids=["alone", "in a batch"])
-async def test_late_cancel_does_not_affect_a_later_request_with_the_same_id(
+async def test_cancel_that_arrives_late_does_not_affect_a_later_request_with_the_same_id(
     scene: FleetScene, endpoint: FleetEndpoint, in_batch: bool, autojump_clock: MockClock
 ) -> None:
     """It was for the first request, which has ended, and is heard of only when the second one runs."""
@@ -637,7 +637,7 @@ async def test_cancel_that_arrives_before_its_request_at_another_replica_is_appl
     await scene["overtaken"].ended.wait()
 
 
-async def test_many_cancels_keep_the_stored_session_state_small(
+async def test_stored_session_state_stays_small_after_many_cancels(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

@@ -126,7 +126,7 @@ async def test_cancel_of_an_unknown_request_sends_few_redis_commands(redis_serve
         assert sum(costs) <= 10 * len(costs), costs
 
 
-async def test_session_change_at_another_replica_is_not_overwritten(
+async def test_replica_does_not_overwrite_a_session_change_of_another_replica(
     redis_server: RedisServer,  # noqa: F811
 ) -> None:
     async with fleet(add_tools, shared=RedisStorage(redis_server.url, limit=PATIENCE)) as (one, two):

@@ -72,7 +72,7 @@ async def test_client_caches_a_resource_until_it_changes_or_refresh_is_requested
             assert await told.receive() == "kept://one"
 
 
-async def test_client_caches_tool_list_until_list_changed(command: list[str]) -> None:
+async def test_client_caches_the_tool_list_until_it_receives_list_changed(command: list[str]) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio(command, era="modern") as client, client.listen(tools=True) as changes:
             assert await names(client) == ["change", "grow"]
@@ -100,7 +100,7 @@ async def test_response_cache_shares_public_results_with_all_clients_and_private
             assert await names(ann) == ["change", "grow"], "public, and kept for all"
 
 
-async def test_client_caches_nothing_in_legacy_revisions(command: list[str]) -> None:
+async def test_client_does_not_cache_results_in_legacy_revisions(command: list[str]) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio(command, era="legacy") as client:
             assert [await read(client, "kept://one") for _ in range(2)] == ["kept 1", "kept 2"]

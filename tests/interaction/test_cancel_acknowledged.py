@@ -132,7 +132,7 @@ async def test_cancelled_call_waits_for_a_shielded_handler_at_most_the_seconds_g
             await trio.sleep(1000)
 
 
-async def test_cancelled_call_still_in_the_queue_never_runs(era: Era, way: str, autojump_clock: Any) -> None:
+async def test_call_cancelled_while_it_is_queued_never_runs(era: Era, way: str, autojump_clock: Any) -> None:
     if (way, era) == ("http", "modern"):
         return  # none waits there: the bound is that of all clients
     slow = Slow(limits=Limits(max_in_flight=1))
@@ -147,7 +147,9 @@ async def test_cancelled_call_still_in_the_queue_never_runs(era: Era, way: str, 
     assert len(slow.metas) == 1
 
 
-async def test_thread_that_does_not_end_is_reported_as_abandoned_after_cleanup_grace(era: Era) -> None:
+async def test_confirm_cancels_reports_abandoned_if_the_handler_thread_does_not_end_within_cleanup_grace(
+    era: Era,
+) -> None:
     server = Server("threads", extensions=[CancelAcknowledged()], limits=Limits(cleanup_grace=0.3))
     begun, go_on = trio.Event(), threading.Event()
 
@@ -253,7 +255,7 @@ async def test_call_whose_progress_callback_raises_is_confirmed_as_stopped(era: 
         assert ended.is_set()
 
 
-async def test_cancelled_call_stops_handler_that_waits_for_elicitation(autojump_clock: Any) -> None:
+async def test_cancelled_call_stops_a_handler_that_waits_for_an_elicitation(autojump_clock: Any) -> None:
     """A modern call that is left between two rounds: its handler is parked."""
     server = Server("asking", extensions=[CancelAcknowledged()])
     ended: list[CancelCause] = []
@@ -366,13 +368,13 @@ async def test_confirm_cancels_reports_lost_if_the_client_closes(era: Era, autoj
 
 
 @pytest.mark.parametrize("within", [0, -1, math.inf, math.nan])
-def test_confirm_cancels_rejects_infinite_or_nonpositive_timeout(within: float) -> None:
+def test_confirm_cancels_raises_for_an_infinite_or_nonpositive_timeout(within: float) -> None:
     with pytest.raises(ValueError, match="positive and finite"), confirm_cancels(within=within):
         raise AssertionError
 
 
 @pytest.mark.parametrize("wait", [0, -1, math.inf, math.nan, 1e9])
-def test_cancel_acknowledged_rejects_invalid_max_wait(wait: float) -> None:
+def test_cancel_acknowledged_extension_raises_for_an_invalid_max_wait(wait: float) -> None:
     with pytest.raises(ValueError, match="max_wait"):
         CancelAcknowledged(max_wait=wait)
 
@@ -390,7 +392,7 @@ async def test_cancel_request_after_the_reply_returns_finished_and_the_outcome(e
         assert await cancelled(client, "n" * 22) == {"state": "finished", "outcome": "error"}
 
 
-async def test_cancel_request_stops_the_handler_and_can_be_repeated(era: Era, autojump_clock: Any) -> None:
+async def test_cancel_request_stops_the_handler_and_can_be_sent_again(era: Era, autojump_clock: Any) -> None:
     slow = Slow()
     token = "t" * 22
     async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:

@@ -35,7 +35,7 @@ def era(request: pytest.FixtureRequest) -> Era:
     return request.param
 
 
-async def test_three_chained_proxies_each_wait_for_the_cancelled_handler(era: Era) -> None:
+async def test_each_of_three_chained_proxies_waits_for_the_cancelled_handler(era: Era) -> None:
     served: Any = cancel_server.server
     for _ in range(3):
         behind: Any = partial(open_memory, served)
@@ -67,7 +67,7 @@ async def test_proxy_with_a_shared_connection_confirms_that_the_backend_handler_
     assert (ending.state, ending.behind) == ("stopped", "stopped")
 
 
-async def test_proxy_reports_relayed_if_backend_lacks_cancel_acknowledged(era: Era) -> None:
+async def test_proxy_reports_relayed_if_the_backend_lacks_the_cancel_acknowledged_extension(era: Era) -> None:
     silent = Server("plain")
     silent.tool(cancel_server.slow)
     async with open_memory(proxy(partial(open_memory, silent)), **options(era)) as client:
@@ -75,7 +75,7 @@ async def test_proxy_reports_relayed_if_backend_lacks_cancel_acknowledged(era: E
     assert (ending.state, ending.behind) == ("relayed", None)
 
 
-async def test_proxy_reports_overran_if_handler_of_backend_does_not_end(era: Era, autojump_clock: Any) -> None:
+async def test_proxy_reports_overran_if_the_handler_in_the_backend_does_not_end(era: Era, autojump_clock: Any) -> None:
     served = proxy(partial(open_memory, cancel_server.server), limits=Limits(cleanup_grace=2))
     async with open_memory(served, **options(era)) as client:
         ending = await left(client, {"cleanup": 30}, within=20)
@@ -84,7 +84,7 @@ async def test_proxy_reports_overran_if_handler_of_backend_does_not_end(era: Era
         await trio.sleep(40)
 
 
-async def test_proxy_reports_relayed_if_backend_does_not_answer(era: Era, autojump_clock: Any) -> None:
+async def test_proxy_reports_relayed_if_the_backend_does_not_answer(era: Era, autojump_clock: Any) -> None:
     served = proxy(partial(open_memory, server_that_says(None)), limits=Limits(cleanup_grace=2))
     async with open_memory(served, **options(era)) as client:
         assert (await left(client, {}, within=20)).state == "relayed"
@@ -120,7 +120,7 @@ async def test_proxy_reports_relayed_if_the_connection_to_its_backend_was_lost_b
     assert (ending.state, ending.behind) == ("relayed", None)
 
 
-async def test_proxy_reports_finished_if_backend_had_already_answered(era: Era) -> None:
+async def test_proxy_reports_finished_if_the_backend_had_already_answered(era: Era) -> None:
     async with open_memory(
         proxy(partial(open_memory, server_that_says({"state": "finished", "outcome": "error"}))), **options(era)
     ) as client:

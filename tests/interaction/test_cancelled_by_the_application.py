@@ -63,7 +63,7 @@ async def test_handler_cancelled_while_its_connection_ends_sees_cancel_cause_par
         assert cancellation.cause is CancelCause.PARENT
 
 
-async def test_request_read_while_application_is_cancelled_never_runs() -> None:
+async def test_request_that_is_read_while_the_application_is_cancelled_never_runs() -> None:
     for _ in range(ENOUGH):
         server, began = Server("s"), list[str]()
 
@@ -199,7 +199,7 @@ async def test_cancelled_event_wakes_thread_when_another_task_of_handler_fails()
     assert woken == [True]
 
 
-async def test_cancelled_event_wakes_plain_handler_when_its_scope_is_cancelled() -> None:
+async def test_cancelled_event_wakes_a_sync_handler_when_its_scope_is_cancelled() -> None:
     server, woken = Server("s"), list[bool]()
 
     @server.tool

@@ -200,7 +200,7 @@ async def opened(era: Era) -> AsyncIterator[World]:
         yield world
 
 
-def test_checkpoint_tables_list_all_public_async_methods() -> None:
+def test_tests_of_checkpoints_cover_all_public_async_methods() -> None:
     assert public_async(Client) | FOR_FORWARDING == set(CLIENT)
     assert public_async(RequestContext) == set(CONTEXT)
     assert public_async(RequestLog) == set(LOG)

@@ -97,7 +97,7 @@ async def test_client_with_tell_deadlines_false_sends_no_remaining_ms(autojump_c
     assert watched.seen == [(None, math.inf)]
 
 
-async def test_queued_request_whose_deadline_passes_never_runs(autojump_clock: MockClock) -> None:
+async def test_request_whose_deadline_passes_in_the_queue_never_runs(autojump_clock: MockClock) -> None:
     watched = Watched(max_in_flight=1, deadline_grace=0)
     async with connected(watched.server) as peer:
         busy = await peer.start("hang")

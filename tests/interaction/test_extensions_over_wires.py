@@ -121,7 +121,7 @@ async def reached(wire: str, tmp_path: Path) -> AsyncGenerator[Any]:
 
 
 @pytest.mark.parametrize("transport", FAR)
-async def test_extension_requests_and_notifications_work_over_every_transport(
+async def test_extension_requests_and_notifications_are_handled_over_every_transport(
     transport: str, era: Era, tmp_path: Path
 ) -> None:
     host = Host()
@@ -170,7 +170,7 @@ async def code_of(client: Client, method: str, params: Any = None) -> int:
 # A cancel at each point of a request; `open_memory` is over HTTP, too, by the conftest of this folder
 
 
-async def test_extension_request_in_cancelled_scope_sends_nothing(era: Era) -> None:
+async def test_extension_request_in_a_cancelled_scope_sends_nothing(era: Era) -> None:
     async with open_memory(extension_server.server(), era=era, **Host().options) as client:
         with trio.CancelScope() as scope:
             scope.cancel(reason="never mind")
@@ -180,7 +180,7 @@ async def test_extension_request_in_cancelled_scope_sends_nothing(era: Era) -> N
         assert await client.request(count, Work("never")) == Done([])
 
 
-async def test_extension_request_cancelled_while_client_answers_stops_client_and_server(era: Era) -> None:
+async def test_extension_request_cancelled_while_the_client_answers_stops_client_and_server_handlers(era: Era) -> None:
     host = Host()
     with trio.fail_after(PATIENCE):
         async with open_memory(extension_server.server(), era=era, **host.options) as client:
@@ -232,7 +232,7 @@ async def test_extension_request_cancelled_in_the_queue_never_runs(era: Era, aut
 
 
 @pytest.mark.parametrize("moments", range(8))
-async def test_cancel_that_crosses_the_reply_of_an_extension_request_loses_no_other_reply(
+async def test_no_other_reply_is_lost_if_a_cancel_and_the_reply_of_an_extension_request_cross(
     era: Era, moments: int, autojump_clock: MockClock
 ) -> None:
     gated = Gated()
@@ -256,7 +256,7 @@ async def test_cancel_that_crosses_the_reply_of_an_extension_request_loses_no_ot
 
 
 @pytest.mark.parametrize("settings", [{}, {"most": "many"}, [], None, "yes", {"deep": [[[[1]]]]}])
-async def test_peer_that_declares_a_thousand_extensions_is_served(
+async def test_server_serves_a_client_that_declares_a_thousand_extensions(
     era: Era, settings: Any, autojump_clock: MockClock
 ) -> None:
     many = {f"com.example/e{number}": settings for number in range(1000)} | {"no name": settings, "": settings}

@@ -136,7 +136,7 @@ async def test_modern_client_gets_extension_notifications_only_on_the_listen_str
         await client.expect_silence(1)
 
 
-async def test_extension_notifications_to_client_that_does_not_read_are_bounded(
+async def test_server_queues_a_limited_number_of_extension_notifications_for_a_client_that_does_not_read(
     era: Era, autojump_clock: MockClock
 ) -> None:
     server = Server("s", extensions=[search], limits=Limits(high_water=1000))

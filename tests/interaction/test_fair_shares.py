@@ -70,7 +70,7 @@ async def test_idle_streams_of_many_clients_leave_requests_and_streams_for_the_n
         await peer.listen("one more", toolsListChanged=True)
 
 
-async def test_calls_of_one_client_leave_requests_for_the_next_clients(autojump_clock: MockClock) -> None:
+async def test_client_with_many_calls_leaves_request_slots_for_the_next_clients(autojump_clock: MockClock) -> None:
     async with shared(max_server_requests=16) as connect:
         greedy = await connect()
         assert await hang(greedy) == 8

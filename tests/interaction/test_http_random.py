@@ -214,7 +214,7 @@ def check(story: Story, callers: list[Caller], *, cuts: bool) -> None:
 
 @settings(max_examples=examples(80))
 @given(script=st.lists(st.tuples(*map(st.sampled_from, STEP)), min_size=10, max_size=40), cuts=st.booleans())
-def test_random_http_calls_and_disconnects_end_each_call_once_and_leave_no_state(
+def test_each_call_ends_once_and_leaves_no_state_under_random_http_calls_and_disconnects(
     script: list[tuple[str, int, int]], cuts: bool
 ) -> None:
     clock = trio.testing.MockClock(autojump_threshold=0)

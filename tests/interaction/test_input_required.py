@@ -95,7 +95,7 @@ async def test_client_retries_a_call_after_input_required_with_only_a_request_st
     assert seen == [({}, "later")]
 
 
-async def test_mr_05_request_state_that_was_tampered_with_is_refused(autojump_clock: MockClock) -> None:
+async def test_mr_05_tampered_request_state_is_refused(autojump_clock: MockClock) -> None:
     seen: list[Any] = []
     async with connected(asking(InputRequired({"name": FORM}, "price: 5"), seen), MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
@@ -141,7 +141,9 @@ async def test_mr_06_07_handler_reads_request_state_and_input_responses_as_objec
     assert [cart.item for cart in seen] == ["nothing", "tea", "cake"]
 
 
-async def test_mr_10_input_requests_beyond_client_capabilities_are_omitted(autojump_clock: MockClock) -> None:
+async def test_mr_10_server_omits_input_requests_that_the_client_capabilities_do_not_allow(
+    autojump_clock: MockClock,
+) -> None:
     questions = InputRequired({"name": FORM, "where": InputRequest("roots/list")})
     async with connected(asking(questions, []), MODERN, {"roots": {}}) as peer:
         _, result = await ask(peer, "order")
@@ -153,7 +155,7 @@ async def test_mr_10_input_requests_beyond_client_capabilities_are_omitted(autoj
             assert error["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}, "roots": {}}}
 
 
-async def test_mr_11_input_required_becomes_server_requests_for_a_legacy_client(
+async def test_mr_11_input_required_is_sent_as_server_requests_to_a_legacy_client(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[Any] = []

@@ -59,7 +59,7 @@ async def test_long_request_id_is_truncated_in_the_log(
     assert max(map(len, logged(caplog))) < LONGEST
 
 
-async def test_long_id_and_reason_of_overrunning_request_are_truncated_in_the_log(
+async def test_id_and_reason_of_a_request_that_overruns_cleanup_grace_are_truncated_in_the_log(
     server: Server, caplog: pytest.LogCaptureFixture, autojump_clock: object
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -16,7 +16,7 @@ CANCELS = 1000
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_thousand_random_cancels_of_asyncio_handlers_leave_no_task_or_thread(
+async def test_no_task_or_thread_remains_after_a_thousand_random_cancels_of_asyncio_handlers(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(seed)

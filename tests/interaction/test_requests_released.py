@@ -52,13 +52,15 @@ async def called() -> AsyncIterator[Called]:
             gc.enable()
 
 
-async def test_request_answered_on_its_retry_is_released(called: Called, autojump_clock: MockClock) -> None:
+async def test_memory_of_a_request_is_freed_after_its_retry_is_answered(
+    called: Called, autojump_clock: MockClock
+) -> None:
     first, result = await ask(called.peer, "where", token=1)
     await called.peer.retry(first, result)
     assert await called.is_released()
 
 
-async def test_request_that_is_cancelled_while_it_awaits_input_is_released(
+async def test_memory_of_a_request_is_freed_if_it_is_cancelled_while_it_awaits_input(
     called: Called, autojump_clock: MockClock
 ) -> None:
     first, _ = await ask(called.peer, "where", token=1)
@@ -66,13 +68,17 @@ async def test_request_that_is_cancelled_while_it_awaits_input_is_released(
     assert await called.is_released()
 
 
-async def test_request_whose_client_never_retries_is_released(called: Called, autojump_clock: MockClock) -> None:
+async def test_memory_of_a_request_is_freed_if_its_client_never_retries(
+    called: Called, autojump_clock: MockClock
+) -> None:
     await ask(called.peer, "where")
     await trio.sleep(5.5)
     assert await called.is_released()
 
 
-async def test_request_whose_deadline_passed_is_released(called: Called, autojump_clock: MockClock) -> None:
+async def test_memory_of_a_request_is_freed_after_its_deadline_passes(
+    called: Called, autojump_clock: MockClock
+) -> None:
     message: dict[str, Any] = called.peer.message("tools/call", {"name": "where"}, meta={REMAINING: 1000})
     await called.peer.send(message)
     asked(await called.peer.reply(message["id"]))

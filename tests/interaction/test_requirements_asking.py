@@ -40,7 +40,7 @@ async def test_sa_02_el_02_ro_04_ch_06_stateless_server_refuses_requests_to_the_
 
 @pytest.mark.parametrize("kind", QUESTIONS)
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_sa_03_el_02_ro_03_undeclared_server_request_is_refused_without_sending(
+async def test_sa_03_el_02_ro_03_undeclared_server_request_raises_and_is_not_sent(
     autojump_clock: MockClock, asking: Asking, kind: str, revision: str
 ) -> None:
     async with connected(asking.server, revision, {"experimental": {"x": {}}}) as peer:
@@ -94,7 +94,9 @@ async def test_el_03_el_15_client_with_an_empty_elicitation_capability_supports_
 # The channel under it
 
 
-async def test_ch_04_sv_11_roots_request_does_not_block_other_calls(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_ch_04_sv_11_handler_that_waits_for_roots_does_not_block_other_calls(
+    autojump_clock: MockClock, asking: Asking
+) -> None:
     @asking.server.tool
     async def echo(text: str) -> str:
         return text
@@ -129,7 +131,7 @@ async def test_ch_13_server_request_ids_differ_from_client_request_ids_in_flight
         await peer.reply(call)
 
 
-async def test_ch_16_end_of_input_fails_each_pending_server_request(autojump_clock: MockClock) -> None:
+async def test_ch_16_each_pending_server_request_fails_at_end_of_input(autojump_clock: MockClock) -> None:
     server = Server("asking", "1.0.0")
     outcomes: list[Any] = []
 
@@ -153,7 +155,7 @@ async def test_ch_16_end_of_input_fails_each_pending_server_request(autojump_clo
         assert len(set(map(id, outcomes))) == 5, "an exception for each, so that tracebacks do not mix"
 
 
-async def test_ch_17_timeout_of_roots_request_raises_too_slow_error_and_sends_one_cancel(
+async def test_ch_17_roots_request_that_times_out_raises_too_slow_error_and_sends_one_cancel(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async def impatient(ctx: RequestContext) -> Any:

@@ -188,7 +188,7 @@ async def test_ca_04_thread_notices_a_cancel_through_the_cancelled_event_and_tri
         assert len(peer.messages) == 2, "initialize and ping"
 
 
-async def test_ca_04_tool_timeout_sets_the_cancelled_event_of_a_thread(jump_clock: MockClock) -> None:
+async def test_ca_04_tool_timeout_sets_the_cancelled_event_of_a_handler_thread(jump_clock: MockClock) -> None:
     server = Server("threads", "1.0.0")
     seen: list[bool] = []
     running = threading.Event()
@@ -228,7 +228,7 @@ async def test_ca_06_request_context_created_without_a_request_is_never_cancelle
 
 
 @ERAS
-async def test_ca_07_cancel_is_idempotent_and_seen_by_all_tasks_of_the_request(
+async def test_ca_07_cancel_has_an_effect_once_and_all_tasks_of_the_request_see_it(
     autojump_clock: MockClock, server: Server, probe: Probe, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -268,7 +268,7 @@ async def test_ca_09_cancel_matches_only_requests_of_its_own_connection(
 
 
 @ERAS
-async def test_ca_10_request_ids_of_different_json_types_do_not_collide(
+async def test_ca_10_request_ids_1_and_string_1_do_not_collide(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:

@@ -118,7 +118,7 @@ async def test_cx_06_notification_of_a_request_is_sent_before_its_answer(
         assert kinds[-2:] == ["notifications/message", "reply"]
 
 
-async def test_cx_07_result_of_roots_request_is_validated(autojump_clock: MockClock, server: Server) -> None:
+async def test_cx_07_result_of_a_roots_request_is_validated(autojump_clock: MockClock, server: Server) -> None:
     async with connected(server, capabilities={"roots": {}}) as peer:
         for answer, seen in (
             ({"roots": [{"uri": "file:///a", "name": "A"}]}, repr([Root("file:///a", "A")])),
@@ -232,7 +232,7 @@ def test_cx_10_repr_of_auth_contains_no_token_or_claims() -> None:
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_cn_05_connections_do_not_share_level_subscriptions_or_request_ids(
+async def test_cn_05_connections_do_not_share_log_levels_subscriptions_or_request_ids(
     autojump_clock: MockClock, revision: str
 ) -> None:
     """Revision, capabilities, level, subscriptions and ids in flight, on two connections to one server."""

@@ -195,7 +195,7 @@ def test_error_codes_match_the_specification_and_custom_codes_avoid_reserved_ran
     assert ours == {"REPLICA_LOST", "TOO_BUSY", "UPSTREAM_LOST"}
 
 
-async def test_missing_elicitation_url_capability_is_named_in_the_error(
+async def test_error_for_a_missing_elicitation_url_capability_names_the_capability(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server, MODERN, {"elicitation": {"form": {}}}) as peer:

@@ -76,7 +76,7 @@ async def test_sa_06_every_sampling_parameter_is_sent(autojump_clock: MockClock,
         }
 
 
-async def test_sa_07_sa_08_sampling_messages_can_hold_one_or_many_blocks(
+async def test_sa_07_sa_08_sampling_messages_can_contain_one_or_many_content_blocks(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
@@ -272,7 +272,7 @@ URLS = [
 ]
 
 
-async def test_el_14_elicitation_url_must_be_absolute_and_id_nonempty(
+async def test_el_14_elicitation_with_a_relative_url_or_empty_id_raises(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:

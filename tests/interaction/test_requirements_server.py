@@ -124,7 +124,7 @@ def server() -> Server:
 # Tools
 
 
-async def test_tl_01_tl_02_plain_def_tools_run_in_threads_and_async_tools_on_the_event_loop() -> None:
+async def test_tl_01_tl_02_sync_tools_run_in_threads_and_async_tools_run_in_the_event_loop() -> None:
     server = Server("threads", "1.0.0")
     seen: list[threading.Thread] = []
 
@@ -170,7 +170,7 @@ def test_tl_03_tl_04_tool_annotations_resolved_returns_defaults_for_missing_hint
 
 
 @EACH
-async def test_tl_06_tl_08_tool_results_have_content_and_failures_set_is_error(
+async def test_tl_06_tl_08_tool_results_have_content_and_failures_have_is_error_set(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -184,7 +184,7 @@ async def test_tl_06_tl_08_tool_results_have_content_and_failures_set_is_error(
 
 
 @EACH
-async def test_tl_07_structured_content_is_required_by_an_output_schema(
+async def test_tl_07_tool_with_an_output_schema_must_return_structured_content(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -198,7 +198,7 @@ async def test_tl_07_structured_content_is_required_by_an_output_schema(
 
 
 @EACH
-async def test_tl_09_unknown_tool_is_an_invalid_params_error(
+async def test_tl_09_call_of_an_unknown_tool_gets_error_invalid_params(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:

@@ -98,7 +98,7 @@ async def test_pr_03_pr_04_progress_interval_applies_per_token_and_keeps_the_lat
         assert result == [True, False, False, False, False, False]
 
 
-async def test_pr_03_progress_interval_is_configurable_and_may_be_zero(autojump_clock: MockClock) -> None:
+async def test_pr_03_progress_interval_can_be_configured_and_can_be_zero(autojump_clock: MockClock) -> None:
     for interval, expected in ((0.0, [1, 2, 3]), (5.0, [1, 3])):
         server = Server("rows", limits=Limits(progress_interval=interval))
 
@@ -160,7 +160,7 @@ async def test_lg_01_lg_03_lg_05_handler_can_log_any_json_value(
 
 
 @pytest.mark.parametrize("minimum", LEVELS)
-async def test_lg_06_lg_07_logs_are_filtered_by_level_order(
+async def test_lg_06_lg_07_logs_below_the_requested_level_are_not_sent(
     autojump_clock: MockClock, server: Server, minimum: str
 ) -> None:
     async with connected(server) as peer:

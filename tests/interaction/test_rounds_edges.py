@@ -102,7 +102,7 @@ async def test_cancelled_handler_that_awaited_input_counts_as_in_flight_during_i
 
 
 @pytest.mark.parametrize("_", range(8))
-async def test_retry_at_the_moment_its_deadline_passes_is_refused(mock_clock: MockClock, _: int) -> None:
+async def test_retry_that_arrives_just_when_its_deadline_passes_is_refused(mock_clock: MockClock, _: int) -> None:
     server = asking(Limits(deadline_grace=0))
     async with connected(server, MODERN, ALL) as peer:
         first = peer.message("tools/call", {"name": "where"}, meta={REMAINING: 1000})
@@ -167,7 +167,7 @@ async def test_request_sent_by_a_background_task_fails_when_its_call_is_cancelle
 
 
 @pytest.mark.parametrize("replay", [False, True])
-async def test_sampling_during_cleanup_of_a_cancelled_handler_raises_no_back_channel(
+async def test_handler_that_samples_during_its_cleanup_after_a_cancel_raises_no_back_channel(
     autojump_clock: MockClock, replay: bool
 ) -> None:
     server, told = Server("s"), list[NoBackChannel]()
@@ -210,7 +210,7 @@ async def test_elicitation_answer_may_contain_huge_integers(autojump_clock: Mock
         assert text(await peer.retry(first, result)) == str(10**30)
 
 
-async def test_endless_input_required_loop_can_be_cancelled_by_legacy_client(
+async def test_legacy_client_can_cancel_a_call_that_endlessly_returns_input_required(
     autojump_clock: MockClock,
 ) -> None:
     server, runs = Server("s"), list[Any]()
@@ -259,7 +259,7 @@ async def yes(_: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_thousand_identical_concurrent_elicitations_get_a_thousand_answers(
+async def test_each_of_a_thousand_identical_concurrent_elicitations_gets_its_own_answer(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server = Server("s")
@@ -309,7 +309,7 @@ async def test_elicitation_whose_nursery_was_cancelled_is_not_sent_again_after_t
         assert text(await peer.retry(first, result)) == "accept"
 
 
-async def test_retry_after_elicitation_timeout_returns_the_result_of_the_handler(
+async def test_retry_after_an_elicitation_timeout_returns_the_result_of_the_handler(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")

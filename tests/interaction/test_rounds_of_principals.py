@@ -171,7 +171,7 @@ async def test_max_parked_limits_the_total_over_all_connections_of_a_principal(
 
 
 @pytest.mark.parametrize("principal", [None, "ada"])
-async def test_cancel_reaches_handler_of_a_principal_that_awaits_input(
+async def test_cancel_stops_a_handler_of_a_principal_that_awaits_input(
     principal: str | None, autojump_clock: MockClock
 ) -> None:
     desk = Desk()

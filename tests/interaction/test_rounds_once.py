@@ -60,7 +60,9 @@ async def test_request_state_can_be_used_only_once(autojump_clock: MockClock, sh
     assert shop.charged == ["tea"]
 
 
-async def test_concurrent_retries_with_one_state_run_the_handler_once(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_handler_runs_once_for_concurrent_retries_with_the_same_request_state(
+    autojump_clock: MockClock, shop: Shop
+) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
         for request_id in ("one", "two"):
@@ -70,7 +72,7 @@ async def test_concurrent_retries_with_one_state_run_the_handler_once(autojump_c
     assert shop.charged == ["tea"]
 
 
-async def test_request_state_of_an_earlier_retry_is_refused(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_server_refuses_the_request_state_of_an_earlier_retry(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
         second = asked(await peer.retry(first, result, {}))
@@ -107,7 +109,9 @@ async def test_tampered_request_state_is_refused_but_the_original_is_still_accep
         assert text(await peer.retry(first, result)) == "tea to file:///a"
 
 
-async def test_request_state_is_refused_for_another_tool_or_arguments(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_server_refuses_a_request_state_for_another_tool_or_other_arguments(
+    autojump_clock: MockClock, shop: Shop
+) -> None:
     @shop.server.tool
     async def other(ctx: RequestContext, item: str = "tea") -> None:
         await ctx.list_roots()
@@ -120,7 +124,7 @@ async def test_request_state_is_refused_for_another_tool_or_arguments(autojump_c
     assert shop.charged == ["tea"]
 
 
-async def test_request_state_is_accepted_for_arguments_in_another_order(autojump_clock: MockClock) -> None:
+async def test_server_accepts_a_request_state_if_the_arguments_come_in_another_order(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -147,7 +151,7 @@ async def test_retry_of_input_required_call_from_another_connection_is_refused(
     assert shop.charged == ["tea"]
 
 
-async def test_request_state_of_another_principal_is_refused(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_server_refuses_the_request_state_of_another_principal(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected_twice(shop.server, principals=("ada", "eve")) as (ada, eve):
         await ada.open(MODERN, ALL)
         await eve.open(MODERN, ALL)
@@ -210,7 +214,9 @@ async def test_oldest_handler_that_awaits_input_is_cancelled_if_more_than_max_pa
         assert shop.server.statistics().expired == 1
 
 
-async def test_disconnect_cancels_handler_that_awaits_input(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_client_that_disconnects_cancels_a_handler_that_awaits_input(
+    autojump_clock: MockClock, shop: Shop
+) -> None:
     async with connected_twice(shop.server) as (peer, other):
         await peer.open(MODERN, ALL)
         await other.open(MODERN, ALL)
@@ -223,7 +229,7 @@ async def test_disconnect_cancels_handler_that_awaits_input(autojump_clock: Mock
 
 
 @pytest.mark.parametrize("reason", ["changed my mind", None])
-async def test_cancel_with_id_of_latest_request_reaches_handler_that_awaits_input(
+async def test_cancel_with_the_id_of_the_latest_request_stops_a_handler_that_awaits_input(
     autojump_clock: MockClock, shop: Shop, reason: str | None
 ) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
@@ -245,7 +251,7 @@ async def test_cancel_with_a_reused_id_does_not_stop_the_older_handler_that_awai
         assert text(await peer.retry(first, result, id=6)) == "tea to file:///a"
 
 
-async def test_cancel_with_id_of_an_earlier_request_is_ignored(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_cancel_with_the_id_of_an_earlier_request_is_ignored(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
         result = asked(await peer.retry(first, result, {}))

@@ -164,7 +164,9 @@ async def test_retry_repeats_unanswered_input_requests_and_ignores_unknown_answe
         assert text(await peer.retry(first, nothing)) == "m"
 
 
-async def test_handler_continues_with_id_token_log_level_and_meta_of_the_retry(autojump_clock: MockClock) -> None:
+async def test_handler_continues_with_request_id_progress_token_log_level_and_meta_of_the_retry(
+    autojump_clock: MockClock,
+) -> None:
     server, ids = Server("s"), list[Any]()
 
     @server.tool
@@ -230,7 +232,7 @@ async def test_latest_progress_is_sent_before_the_input_requests(autojump_clock:
 
 
 @pytest.mark.parametrize("content", [{"name": 5}, {}])
-async def test_invalid_elicitation_answer_fails_the_retry_with_invalid_params(
+async def test_retry_with_an_invalid_elicitation_answer_gets_error_invalid_params(
     autojump_clock: MockClock, content: Any
 ) -> None:
     server = Server("s")
@@ -263,7 +265,7 @@ async def test_malformed_elicitation_result_raises_bad_answer_in_the_handler(aut
 
 
 @pytest.mark.parametrize("responses", [5, [], "x", {"key": 5}, {"key": None}])
-async def test_malformed_input_responses_are_refused_and_the_state_stays_valid(
+async def test_retry_with_malformed_input_responses_is_refused_and_the_request_state_stays_valid(
     autojump_clock: MockClock, responses: Any
 ) -> None:
     server = Server("s")
@@ -281,7 +283,9 @@ async def test_malformed_input_responses_are_refused_and_the_state_stays_valid(
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
-async def test_mr_10_capabilities_of_the_retry_apply_to_further_input_requests(autojump_clock: MockClock) -> None:
+async def test_mr_10_client_capabilities_of_the_retry_apply_to_further_input_requests(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -384,7 +388,7 @@ async def test_prompts_and_resources_can_request_input_but_completions_cannot(au
         assert (await peer.request("completion/complete", params))["error"]["code"] == -32603
 
 
-async def test_plain_def_handler_can_elicit_and_sample_from_its_thread() -> None:
+async def test_sync_handler_can_elicit_and_sample_from_its_thread() -> None:
     server = Server("s")
 
     @server.tool

@@ -44,7 +44,7 @@ class Desk:
             return f"{answer.content['name']} at {roots[0].uri}"  # type: ignore[index]
 
 
-async def test_replayed_tool_runs_again_from_the_top_with_the_answers(autojump_clock: MockClock) -> None:
+async def test_replayed_tool_runs_again_from_its_start_with_the_answers(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "book")
@@ -121,7 +121,9 @@ async def test_answers_to_input_requests_that_were_not_sent_are_ignored(autojump
         assert asked(await peer.retry(first, result, {}))["inputRequests"] == result["inputRequests"]
 
 
-async def test_concurrent_elicitations_of_replayed_tool_match_in_any_order(autojump_clock: MockClock) -> None:
+async def test_concurrent_elicitations_of_a_replayed_tool_get_their_answers_in_any_order(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     @server.tool(replay=True)
@@ -163,7 +165,9 @@ async def test_replayed_handler_that_swallows_its_cancel_still_gets_the_answers_
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
-async def test_cancel_during_cleanup_of_replayed_handler_leaves_the_call_unanswered(autojump_clock: MockClock) -> None:
+async def test_call_cancelled_during_the_cleanup_of_its_replayed_handler_is_not_answered(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     @server.tool(replay=True)
@@ -195,7 +199,9 @@ async def test_stateless_server_replays_tools_only_for_modern_clients(autojump_c
         assert text(await peer.retry(first, result)) == "Ada at file:///a"
 
 
-async def test_legacy_client_gets_server_requests_and_replayed_tool_runs_once(autojump_clock: MockClock) -> None:
+async def test_replayed_tool_runs_only_once_for_a_legacy_client_and_sends_server_requests(
+    autojump_clock: MockClock,
+) -> None:
     desk = Desk()
     async with connected(desk.server, LATEST_LEGACY, ALL) as peer:
         call = await peer.start("book")

@@ -35,7 +35,7 @@ async def test_clients_call_tools_over_tcp() -> None:
                     assert (await client.call_tool("echo", {"text": "hi\n"})).text == "hi\n"
 
 
-async def test_cancelled_call_over_tcp_stops_the_handler_and_keeps_the_connection() -> None:
+async def test_call_cancelled_over_tcp_stops_the_handler_and_keeps_the_connection() -> None:
     watched = watched_server()
     with trio.fail_after(PATIENCE):
         async with (
@@ -87,7 +87,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("first", FOREIGN, ids=["tls", "ssh", "broken", "half an array", "a scalar"])
-async def test_tcp_peer_whose_first_line_is_not_json_is_disconnected(
+async def test_tcp_server_disconnects_a_client_whose_first_line_is_not_json(
     first: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched = watched_server()
@@ -104,7 +104,7 @@ async def test_tcp_peer_whose_first_line_is_not_json_is_disconnected(
 
 
 @pytest.mark.parametrize("before", [b"", b"\n \r\n", b"\xef\xbb\xbf", b"  "], ids=["nothing", "blank", "BOM", "spaces"])
-async def test_invalid_line_after_a_valid_first_line_gets_a_parse_error(before: bytes) -> None:
+async def test_tcp_client_gets_a_parse_error_for_an_invalid_line_after_a_valid_first_line(before: bytes) -> None:
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0) as listeners:
             stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
@@ -205,7 +205,9 @@ async def test_silent_tcp_connections_do_not_block_new_clients() -> None:
                     assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_handshake_timeout_does_not_apply_after_the_first_message(jump_clock: MockClock) -> None:
+async def test_handshake_timeout_of_a_tcp_connection_does_not_apply_after_the_first_message(
+    jump_clock: MockClock,
+) -> None:
     limits = Limits(handshake_timeout=LONG)
     with trio.fail_after(5 * LONG + PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:
@@ -421,7 +423,7 @@ async def test_socket_path_that_is_too_long_raises_os_error(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == []
 
 
-async def test_removal_of_the_unix_socket_does_not_affect_open_connections(tmp_path: Path) -> None:
+async def test_open_connections_continue_after_the_unix_socket_file_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
     with trio.fail_after(PATIENCE):
         async with serving(serve_unix, watched_server().server, path), open_unix(path) as client:
@@ -445,7 +447,7 @@ async def test_file_that_replaced_the_unix_socket_is_not_removed(socket_folder: 
     assert path.read_text() == "theirs"
 
 
-async def test_connecting_without_a_listener_raises_connection_lost(socket_folder: Path) -> None:
+async def test_tcp_or_unix_socket_connect_without_a_listener_raises_connection_lost(socket_folder: Path) -> None:
     with pytest.raises(ConnectionLost, match="no connection to"):
         async with open_unix(socket_folder / "nobody"):
             pytest.fail("nobody is there")

@@ -116,7 +116,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_random_calls_of_plain_def_tools_leave_no_worker_slot_in_use(
+async def test_no_worker_slot_stays_in_use_after_random_calls_of_sync_tools(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[WorkerSlot] = []

@@ -74,7 +74,7 @@ async def test_elicitation_complete_notification_contains_only_the_id(autojump_c
         await peer.expect({"jsonrpc": "2.0", "method": COMPLETE, "params": {"elicitationId": "e1"}})
 
 
-async def test_plain_def_handler_can_send_elicitation_complete_from_its_thread() -> None:
+async def test_sync_handler_can_send_elicitation_complete_from_its_thread() -> None:
     server, told = Server("s"), list[bool]()
 
     @server.tool
@@ -129,7 +129,9 @@ async def test_client_reports_completion_of_an_elicitation_listed_in_an_error(au
     assert completed == ["e9"]
 
 
-async def test_elicitation_complete_right_after_its_request_reaches_the_callback(autojump_clock: MockClock) -> None:
+async def test_client_callback_is_called_for_elicitation_complete_right_after_the_elicitation_request(
+    autojump_clock: MockClock,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         params = {"mode": "url", "message": "go", "url": "https://example.com", "elicitationId": "now"}
@@ -340,7 +342,7 @@ async def test_client_notification_that_the_revision_lacks_raises_method_unavail
                 await client.send_notification(method)
 
 
-async def test_notification_over_a_lost_connection_raises_connection_lost(autojump_clock: MockClock) -> None:
+async def test_client_notification_over_a_lost_connection_raises_connection_lost(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.close()

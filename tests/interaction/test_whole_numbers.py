@@ -20,7 +20,9 @@ class Line:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_integral_float_argument_is_passed_as_int(autojump_clock: MockClock, revision: str) -> None:
+async def test_argument_that_is_an_integral_float_is_passed_to_the_handler_as_int(
+    autojump_clock: MockClock, revision: str
+) -> None:
     server, seen = Server("s"), list[Any]()
 
     @server.tool

@@ -139,7 +139,7 @@ def test_requests_beyond_the_queue_limit_are_refused_and_not_counted() -> None:
     assert len(floor.in_flight) == 2
 
 
-def test_requests_beyond_the_slots_are_refused_if_the_queue_limit_is_zero() -> None:
+def test_requests_that_exceed_the_slots_are_refused_if_the_queue_limit_is_zero() -> None:
     floor = Floor(max_in_flight=1, max_queued=0)
     [first] = floor.admit(1)
     assert not floor.in_flight.admit(FakeScope())
@@ -291,7 +291,7 @@ def test_one_connection_can_use_at_most_half_of_the_free_request_slots_of_the_se
     assert greedy.load.in_flight == greedy.load.listening == 11
 
 
-def test_capacity_released_by_one_connection_is_available_to_other_connections() -> None:
+def test_request_slots_that_one_connection_frees_are_available_to_other_connections() -> None:
     greedy, other = floors(2, max_server_requests=12)
     taken = greedy.admit(6)
     assert took(other, FakeScope) == 3

@@ -67,7 +67,7 @@ async def test_queue_remembers_a_limited_number_of_notifications_for_deduplicati
         assert len(await written(outbox)) == 1
 
 
-async def test_waiting_notifications_are_deduplicated_even_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queued_notifications_are_deduplicated_even_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "_KEPT", 2)
     outbox = Outbox(1000)
     notices = Announcements(outbox)

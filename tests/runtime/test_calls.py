@@ -121,7 +121,7 @@ async def test_fail_after_silence_with_maximum_below_seconds_uses_the_maximum(au
     assert trio.current_time() == pytest.approx(begun + 1)
 
 
-async def test_progress_of_one_call_restarts_nested_fail_after_silence_blocks(autojump_clock: object) -> None:
+async def test_progress_of_one_call_restarts_all_nested_fail_after_silence_blocks(autojump_clock: object) -> None:
     begun = trio.current_time()
     with fail_after_silence(10, maximum=100) as outer:
         with pytest.raises(trio.TooSlowError), fail_after_silence(3, maximum=100):
@@ -145,7 +145,7 @@ async def test_progress_of_a_call_started_before_the_with_block_does_not_restart
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_fail_after_silence_block_that_ends_in_time_raises_nothing(autojump_clock: object) -> None:
+async def test_fail_after_silence_with_block_that_ends_in_time_does_not_raise(autojump_clock: object) -> None:
     with fail_after_silence(5, maximum=100) as scope:
         await trio.sleep(4)
     assert not scope.cancelled_caught

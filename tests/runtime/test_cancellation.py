@@ -31,7 +31,7 @@ async def test_call_cancelled_by_a_trio_deadline_sends_the_deadline_as_reason(au
     assert reason_of(caught.value) == DEADLINE_PASSED == "the caller's deadline passed"
 
 
-async def test_cancel_reasons_generated_by_trio_are_not_sent() -> None:
+async def test_cancel_reasons_that_trio_generates_are_not_sent() -> None:
     seen = list[str]()
 
     async def wait() -> None:

@@ -198,7 +198,7 @@ async def test_connection_writes_a_request_directly_and_its_cancel_by_the_writer
     assert wire.sends == 1
 
 
-async def test_cancel_of_a_partly_written_request_follows_the_complete_request(nursery: trio.Nursery) -> None:
+async def test_cancel_of_a_partly_written_request_is_sent_after_the_complete_request(nursery: trio.Nursery) -> None:
     wire = Seen(room=20)
     client = side("client", wire, Limits())
     nursery.start_soon(client.run)
@@ -224,7 +224,7 @@ async def test_partly_written_response_is_completed_before_the_connection_closes
     assert [message["id"] for message in wire.messages] == [1]
 
 
-async def test_last_responses_of_a_closing_connection_are_written_by_the_writer_task(autojump_clock: object) -> None:
+async def test_writer_task_writes_the_last_responses_of_a_connection_that_closes(autojump_clock: object) -> None:
     wire = Seen(call(1, seconds=1))
     wire.reads.set()
     server = side("server", wire, Limits())
@@ -275,7 +275,7 @@ class HalfDead(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-async def test_requests_received_while_a_lost_connection_closes_are_not_run(autojump_clock: object) -> None:
+async def test_connection_runs_no_requests_received_while_it_closes_after_it_was_lost(autojump_clock: object) -> None:
     for _ in range(20):  # the order of tasks within a tick is anybody's guess
         channel, handler = HalfDead(), Echo()
         server = side("server", channel, Limits(), handler)

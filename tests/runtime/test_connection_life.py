@@ -227,7 +227,7 @@ async def test_handler_threads_have_a_shorter_cleanup_grace_during_shutdown(auto
         assert this.connection._runner.graces.seconds == 7
 
 
-async def test_immediate_shutdown_cancels_requests_without_waiting(autojump_clock: MockClock) -> None:
+async def test_immediate_shutdown_cancels_requests_without_drain_time(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000)
@@ -347,7 +347,7 @@ async def test_requests_of_a_cancelled_connection_are_cancelled_with_cause_paren
 # The last replies
 
 
-async def test_last_responses_are_flushed_to_a_slow_peer(autojump_clock: MockClock) -> None:
+async def test_connection_that_closes_sends_its_last_responses_to_a_slow_peer(autojump_clock: MockClock) -> None:
     this = Served(Limits(drain_timeout=10), UNKNOWN_PEER)
     async with trio.open_nursery() as nursery:
         await nursery.start(this.run)
@@ -362,7 +362,7 @@ async def test_last_responses_are_flushed_to_a_slow_peer(autojump_clock: MockClo
 # Reading
 
 
-async def test_message_skipped_as_too_long_fails_its_call_and_reading_continues(
+async def test_call_fails_if_its_response_is_skipped_as_too_long_and_reading_continues(
     autojump_clock: MockClock,
 ) -> None:
     unread = list[tuple[str, bytes]]()

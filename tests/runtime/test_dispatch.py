@@ -336,7 +336,7 @@ def test_batched_message_that_needs_no_response_counts_as_answered_immediately(f
         assert batch.settled == [None]
 
 
-def test_notification_in_a_batch_is_counted_with_its_own_size(floor: Floor) -> None:
+def test_each_notification_in_a_batch_is_counted_with_its_own_size(floor: Floor) -> None:
     event = notification(data="x")
     request, call = ours(on_notification=lambda _, size: call.arrived.append(size))
     progress = {"progressToken": 1, "progress": 2}

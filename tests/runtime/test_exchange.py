@@ -141,7 +141,7 @@ def test_batch_response_omits_requests_without_a_response(silent: int) -> None:
     assert sent(one) == b"[{},{}]\n"
 
 
-def test_batch_without_any_response_sends_nothing() -> None:
+def test_batch_of_messages_that_need_no_response_is_not_answered() -> None:
     one = exchange()
     batch = BatchExchange(one, 2)
     batch.reply(None)
@@ -149,7 +149,7 @@ def test_batch_without_any_response_sends_nothing() -> None:
     assert sent(one) == b""
 
 
-def test_requests_of_a_batch_are_cancelled_with_their_connection() -> None:
+def test_requests_of_a_batch_are_cancelled_when_their_connection_closes() -> None:
     one, ended, request = exchange(), list[tuple[str, CancelCause, str | None]](), FakeRequest()
     batch: Any = BatchExchange(one, 1)
     batch.hold(request, FakeScope("a", ended))

@@ -48,7 +48,7 @@ async def test_last_flush_of_an_immediate_shutdown_ends_after_100_ms(autojump_cl
     assert round(await seconds_of(flush), 6) == 0.1
 
 
-async def test_immediate_shutdown_shortens_a_last_flush_in_progress(autojump_clock: MockClock) -> None:
+async def test_immediate_shutdown_shortens_a_last_flush_that_has_started(autojump_clock: MockClock) -> None:
     flush, begun = LastFlush(), trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flush.run, trio.sleep_forever)

@@ -37,7 +37,7 @@ def test_negative_or_nan_limit_raises_value_error(name: str, value: float) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_some_limits_can_be_zero(name: str) -> None:
+def test_limits_object_accepts_zero_for_some_limits(name: str) -> None:
     nothing: Any = {name: 0}
     if name in MAY_BE_NOTHING:
         assert getattr(Limits(**nothing), name) == 0
@@ -47,7 +47,7 @@ def test_some_limits_can_be_zero(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_limits_can_be_small_or_infinite(name: str) -> None:
+def test_limits_object_accepts_small_and_infinite_limits(name: str) -> None:
     for value in (0.001, math.inf):
         bound: Any = {name: value}
         assert getattr(Limits(**bound), name) == value

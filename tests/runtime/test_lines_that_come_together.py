@@ -175,7 +175,7 @@ async def test_responses_received_together_with_notifications_reach_their_calls(
     assert await outcomes_of(lines, together=True) == [[1, 2, 3, 4], [], {"one": "eins", "two": "zwei"}, []]
 
 
-async def test_exception_in_a_callback_does_not_stop_handling_of_buffered_lines(
+async def test_buffered_lines_are_handled_even_if_a_callback_raises(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told = list[Any]()
@@ -195,7 +195,7 @@ async def test_exception_in_a_callback_does_not_stop_handling_of_buffered_lines(
     ]
 
 
-async def test_blocked_callback_does_not_delay_buffered_lines(autojump_clock: object) -> None:
+async def test_buffered_lines_are_handled_while_a_callback_blocks(autojump_clock: object) -> None:
     told = list[Any]()
 
     async def on_list_changed(kind: str) -> None:
@@ -293,7 +293,7 @@ async def test_requests_received_together_end_as_if_received_separately(caplog: 
     assert set(handler.ran) <= {1, 2, 3}
 
 
-async def test_reading_pauses_between_buffered_requests_if_responses_are_not_read() -> None:
+async def test_connection_stops_handling_buffered_requests_while_the_peer_reads_no_responses() -> None:
     async with serving(Limits(high_water=100)) as (stream, _):
         stream.room = trio.Event()
         for first in range(0, 5000, 1000):

@@ -60,7 +60,7 @@ async def test_arrival_time_of_a_response_is_recorded_only_for_cacheable_methods
     assert mailbox.ended_at == (7 if known else -math.inf)
 
 
-async def test_waiting_for_a_call_outcome_runs_progress_callbacks(
+async def test_task_that_waits_for_a_call_runs_the_progress_callbacks(
     autojump_clock: MockClock,
 ) -> None:
     told, ends = list[float](), list[CallOutcome]()

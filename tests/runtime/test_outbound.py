@@ -275,7 +275,7 @@ async def test_cancel_is_sent_without_a_reason_that_cannot_be_encoded() -> None:
         assert await left(this, cancel="\ud800") == [cancel_of(1)]
 
 
-async def test_call_answered_while_being_cancelled_sends_no_cancel() -> None:
+async def test_call_that_is_answered_while_it_is_cancelled_sends_no_cancel() -> None:
     async with side() as (this, _):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -497,7 +497,7 @@ async def test_lost_connection_fails_each_call_with_a_new_error_and_later_calls_
         assert await this.sent() == []
 
 
-async def test_while_connected_cancels_its_block_when_the_connection_is_lost() -> None:
+async def test_while_connected_cancels_its_with_block_when_the_connection_is_lost() -> None:
     async with side() as (this, nursery):
         ends = list[str]()
 

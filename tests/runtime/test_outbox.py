@@ -107,7 +107,7 @@ async def test_outbox_writer_waits_until_a_line_is_put() -> None:
 # Withdrawing
 
 
-async def test_outbox_withdraw_removes_only_the_waiting_lines_of_the_given_owner() -> None:
+async def test_outbox_withdraw_removes_only_the_unwritten_lines_of_the_given_owner() -> None:
     box, owner = outbox(), Owner()
     box.put(b"before\n")
     box.put(b"mine 1\n", owner)
@@ -138,7 +138,7 @@ async def test_outbox_withdraw_without_waiting_lines_returns_false() -> None:
     assert not outbox().withdraw(Owner())
 
 
-async def test_owner_can_put_outbox_lines_again_after_withdrawing() -> None:
+async def test_owner_of_outbox_lines_can_put_lines_again_after_it_withdraws_them() -> None:
     box, owner = outbox(), Owner()
     box.put(b"withdrawn\n", owner)
     box.withdraw(owner)
@@ -473,7 +473,7 @@ async def test_rest_of_a_partly_written_outbox_line_is_written_before_urgent_lin
         assert wire.tried == 1
 
 
-async def test_urgent_line_follows_the_rest_of_a_partly_written_line() -> None:
+async def test_urgent_outbox_line_is_written_after_the_rest_of_a_partly_written_line() -> None:
     wire = Wire(room=3)
     async with writing(wire) as box:
         box.put_now(b"begun\n")
@@ -582,7 +582,9 @@ def test_outbox_gives_each_line_to_the_writer_once_or_withdraws_it_in_any_order_
         max_size=60,
     )
 )
-def test_lines_written_directly_and_by_the_writer_task_are_whole_and_in_order(steps: list[tuple[str, int]]) -> None:
+def test_outbox_lines_written_directly_and_by_the_writer_task_are_complete_and_in_order(
+    steps: list[tuple[str, int]],
+) -> None:
     async def play() -> None:
         wire, owners = Wire(), [Owner() for _ in range(3)]
         in_order, urgent, withdrawn = list[bytes](), list[bytes](), set[bytes]()

@@ -22,7 +22,7 @@ def test_peer_headers_are_listed_in_lower_case() -> None:
     assert len(Headers({"User-Agent": "x"})) == 1
 
 
-def test_headers_repr_shows_names_and_values() -> None:
+def test_repr_of_headers_shows_names_and_values() -> None:
     assert repr(Headers({"Host": "x"})) == "Headers({'host': 'x'})"
 
 
@@ -73,7 +73,7 @@ def test_two_peer_objects_are_never_equal() -> None:
 
 
 @pytest.mark.parametrize("name", ["Authorization", "Cookie", "DPoP", "Proxy-Authorization"])
-def test_headers_repr_hides_credentials(name: str) -> None:
+def test_repr_of_headers_hides_credentials(name: str) -> None:
     headers = Headers({name: "Bearer secret", "Host": "x"})
     assert "secret" not in repr(Peer(headers=headers))
     assert headers[name] == "Bearer secret"

@@ -197,7 +197,9 @@ class Broken:
 @pytest.mark.parametrize(
     ("value", "plain"), [(Count(3), 3), (Share(2.5), 2.5), (Int64(7), 7), (Fraction(1, 4), 0.25), (HTTPStatus.OK, 200)]
 )
-async def test_progress_accepts_numbers_of_other_types(autojump_clock: object, value: Any, plain: float) -> None:
+async def test_progress_can_be_reported_with_numbers_of_other_types(
+    autojump_clock: object, value: Any, plain: float
+) -> None:
     reporting = Reporting()
     assert reporting.report(value, value, Words("so far"))
     assert reporting.sent == [{"progressToken": "t", "progress": plain, "total": plain, "message": "so far"}]

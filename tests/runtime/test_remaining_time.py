@@ -35,7 +35,9 @@ async def test_remaining_time_is_rounded_up_to_milliseconds(
     assert with_remaining("tools/call", {}, trio.current_time() + seconds) == {"_meta": {REMAINING_MS: told}}
 
 
-async def test_adding_the_remaining_time_keeps_existing_meta_and_the_original_params(autojump_clock: MockClock) -> None:
+async def test_remaining_time_is_added_to_a_copy_of_the_params_and_existing_meta_is_kept(
+    autojump_clock: MockClock,
+) -> None:
     params: dict[str, Any] = {"name": "x", "_meta": {"a": 1}}
     now = trio.current_time()
     assert with_remaining("tools/call", params, now + 1) == {"name": "x", "_meta": {REMAINING_MS: 1000, "a": 1}}

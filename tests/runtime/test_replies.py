@@ -83,7 +83,7 @@ def test_result_has_no_server_info_if_none_is_configured() -> None:
     assert (reply["resultType"], "_meta" in reply) == ("complete", False)
 
 
-def test_illegal_key_in_meta_of_a_result_is_sent_and_logged(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
+def test_result_with_an_illegal_meta_key_is_sent_and_logged(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
     legal = said(replies.result(request(), result(meta={"com.example/a": 1})))
     assert (legal["result"]["_meta"], caplog.records) == ({"com.example/a": 1}, [])
     reply = said(replies.result(request(), result(meta={"a b": 1})))

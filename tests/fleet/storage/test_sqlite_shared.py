@@ -374,7 +374,7 @@ async def test_every_sqlite_write_raises_uncertain_if_the_disk_fails(path: Path,
         assert await replica.replay_guard.add(bytes(32), ttl_ms=HOUR)
 
 
-async def test_sqlite_outage_and_its_end_are_each_logged_once(
+async def test_sqlite_outage_is_logged_once_and_its_end_is_logged_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     fail = fail_commits(monkeypatch)
@@ -467,7 +467,7 @@ async def test_sqlite_data_is_unchanged_after_writes_fail_because_the_disk_is_fu
 # Looking
 
 
-async def test_replica_polls_its_mailbox_faster_after_sending_a_message(path: Path):
+async def test_replica_polls_sqlite_for_messages_faster_after_it_sends_a_message(path: Path):
     """For a while after it has sent something."""
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as other,
@@ -497,7 +497,7 @@ async def test_replica_that_reads_events_polls_for_new_events_faster(path: Path)
             assert await replica.events.read_after("one", "calls", number - 1, retention_ms=HOUR) is not None
 
 
-async def test_idle_replica_polls_once_per_interval(path: Path):
+async def test_idle_replica_polls_sqlite_once_per_interval(path: Path):
     async with (
         SQLiteStorage(path).join("weather") as other,
         SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
@@ -650,7 +650,7 @@ async def test_large_messages_are_read_from_sqlite_one_by_one(path: Path, monkey
     assert left == [4, 2, 2, 1, 0]
 
 
-async def test_replica_message_of_maximum_size_arrives_and_a_larger_one_raises(path: Path):
+async def test_replica_message_of_the_maximum_size_is_received_but_a_larger_one_raises(path: Path):
     letter = b"x" * MAX_MESSAGE_BYTES
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.send(replica.id, letter)

@@ -52,7 +52,7 @@ def test_s2c_01_other_requests_are_served_while_a_modern_handler_awaits_input(st
         assert client.stderr() == ""
 
 
-def test_s2c_01_cancel_reaches_handler_that_awaits_input(start: Start) -> None:
+def test_s2c_01_cancel_stops_a_handler_that_awaits_input(start: Start) -> None:
     with start(revision=MODERN, capabilities=ALL) as client:
         first, result = ask(client, {"kind": "elicitation", "n": 3}, id=1)
         client.cancel(1, "the user closed the window")

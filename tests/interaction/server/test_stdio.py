@@ -114,7 +114,7 @@ def test_std_05_messages_joined_or_split_across_writes_are_read(client: RawClien
     assert client.text("a") == "a"
 
 
-def test_std_05_carriage_returns_and_blank_lines_are_ignored(client: RawClient) -> None:
+def test_std_05_server_ignores_carriage_returns_and_blank_lines(client: RawClient) -> None:
     line = json.dumps(client.call_message("echo", {"text": "a\r\nb"}, id=1)).encode()
     client.write(b"\r\n\n  \n" + line + b"\r\n\r\n\n")
     assert client.text(1) == "a\r\nb"
@@ -124,7 +124,7 @@ def test_std_05_carriage_returns_and_blank_lines_are_ignored(client: RawClient) 
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_std_05_leading_byte_order_mark_and_missing_last_newline_are_accepted(tmp_path: Path, era: str) -> None:
+def test_std_05_server_accepts_a_leading_byte_order_mark_and_a_missing_last_newline(tmp_path: Path, era: str) -> None:
     with serving(tmp_path) as client:
         if era == MODERN:
             client.open(MODERN)
@@ -139,7 +139,7 @@ def test_std_05_leading_byte_order_mark_and_missing_last_newline_are_accepted(tm
         assert client.text(2) == "without a newline"
 
 
-def test_std_05_truncated_message_at_end_of_input_gets_parse_error(client: RawClient) -> None:
+def test_std_05_message_truncated_by_the_end_of_input_gets_a_parse_error(client: RawClient) -> None:
     client.write(b'{"jsonrpc":"2.0","id":1,"meth')
     assert client.finish() == 0
     assert [m["error"]["code"] for m in client.messages if "error" in m] == [-32700]
@@ -239,7 +239,7 @@ def test_std_11_printed_text_and_child_output_go_to_stderr_and_not_to_the_client
         assert stray in client.stderr()
 
 
-def test_std_11_printed_text_reaches_stderr_line_by_line(tmp_path: Path) -> None:
+def test_std_11_text_printed_by_a_handler_appears_on_stderr_line_by_line(tmp_path: Path) -> None:
     script = tmp_path / "printing.py"
     script.write_text(
         "import sys, trio\n"
@@ -297,7 +297,7 @@ def test_std_15_second_signal_ends_the_server_before_the_drain_is_over(tmp_path:
         assert cancelled["cause"] == "shutdown"
 
 
-def test_std_15_handle_signals_false_leaves_signals_to_the_process(tmp_path: Path) -> None:
+def test_std_15_server_with_handle_signals_false_does_not_handle_signals(tmp_path: Path) -> None:
     script = tmp_path / "unhandled.py"
     script.write_text(
         f"import sys, trio; sys.path.insert(0, {str(FIXTURE.parent)!r})\n"

@@ -115,7 +115,7 @@ def test_mod_02_listen_stream_sends_last_changes_then_cancelled_then_result_at_i
         assert result["result"]["resultType"] == "complete"
 
 
-def test_mod_02_listen_streams_end_before_accepted_requests_during_drain(start: Start) -> None:
+def test_mod_02_listen_streams_end_before_the_accepted_requests_when_the_server_drains(start: Start) -> None:
     with start(revision=MODERN, limits={"drain_timeout": 30.0}) as client:
         listen(client, "s", toolsListChanged=True)
         acknowledged(client, "s")
@@ -190,7 +190,7 @@ def test_cancelled_listen_stream_gets_no_changes_and_its_id_can_be_reused(start:
         assert client.finish() == 0
 
 
-def test_request_with_id_of_open_listen_stream_is_refused_and_stream_continues(start: Start) -> None:
+def test_request_with_the_id_of_an_open_listen_stream_is_refused_and_the_stream_continues(start: Start) -> None:
     with start(revision=MODERN) as client:
         listen(client, 1, toolsListChanged=True)
         acknowledged(client, 1)

@@ -32,7 +32,9 @@ def fill_log(client: RawClient, calls: int = FAILING_CALLS) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_failing_calls_do_not_block_server_if_stderr_is_not_read(start: Start, unread: int, era: str) -> None:
+def test_server_continues_after_failed_calls_even_if_its_stderr_is_not_read(
+    start: Start, unread: int, era: str
+) -> None:
     with start(revision=era, stderr_to=unread) as client:
         fill_log(client)
         client.ping()
@@ -55,7 +57,7 @@ def test_server_whose_stderr_is_not_read_ends_after_a_signal(start: Start, unrea
         assert client.journal.entries("end", tool="lifespan")
 
 
-def test_logging_configured_by_application_does_not_block_if_stderr_is_not_read(tmp_path: Path, unread: int) -> None:
+def test_application_logging_does_not_block_the_server_if_stderr_is_not_read(tmp_path: Path, unread: int) -> None:
     script = tmp_path / "configured.py"
     script.write_text(
         f"import logging, sys, trio; sys.path.insert(0, {str(FIXTURE.parent)!r})\n"
@@ -83,7 +85,9 @@ def test_run_command_with_debug_logs_does_not_block_if_stderr_is_not_read(tmp_pa
         assert client.journal.entries("end", tool="lifespan")
 
 
-def test_thread_that_prints_to_unread_stderr_does_not_block_server(tmp_path: Path, unread: int) -> None:
+def test_thread_that_prints_to_stderr_does_not_block_the_server_if_stderr_is_not_read(
+    tmp_path: Path, unread: int
+) -> None:
     with serving(tmp_path, limits={"drain_timeout": 0.1}, revision=LATEST_LEGACY, stderr_to=unread) as client:
         client.started("print_much", id=1)
         client.silent_about(1)

@@ -65,7 +65,7 @@ async def test_handler_sees_the_websocket_close_code_of_the_client_as_cancel_rea
 
 
 @pytest.mark.parametrize("middle", [b"", masked_frame(1, b"x" * 100)[:50]])
-async def test_websocket_reset_cancels_only_the_handlers_of_that_client(middle: bytes) -> None:
+async def test_websocket_connection_reset_cancels_only_the_handlers_of_that_client(middle: bytes) -> None:
     watched = watched_server()
     async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as bystander:
         await bystander.open_legacy()
@@ -85,7 +85,7 @@ async def test_websocket_reset_cancels_only_the_handlers_of_that_client(middle: 
             await newcomer.open_legacy()
 
 
-async def test_websocket_close_while_a_handler_sends_stops_the_handler() -> None:
+async def test_handler_that_sends_messages_stops_when_its_websocket_closes() -> None:
     watched = watched_server()
     async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()

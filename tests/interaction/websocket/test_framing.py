@@ -74,7 +74,7 @@ async def test_websocket_client_gets_the_close_frame_while_it_keeps_sending(mock
         assert await close_code(peer) == 1009
 
 
-async def test_websocket_text_that_is_not_json_gets_parse_error_and_connection_stays() -> None:
+async def test_websocket_text_that_is_not_json_gets_a_parse_error_and_the_connection_stays_open() -> None:
     async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
         for text in ("", "{", "{}\n{}", "nonsense"):
@@ -99,7 +99,7 @@ async def test_websocket_message_in_fragments_is_read_even_with_a_ping_between_t
         assert (await peer.reply(1))["result"]["content"][0]["text"] == "größer"
 
 
-async def test_leading_bom_of_a_websocket_message_is_skipped() -> None:
+async def test_byte_order_mark_at_the_start_of_a_websocket_message_is_skipped() -> None:
     async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
         await peer.say("\ufeff" + call(1, "ping"))

@@ -62,7 +62,7 @@ async def test_server_request_to_a_silent_websocket_peer_raises_connection_lost(
     assert all(isinstance(error, ConnectionLost) for error in watched.asked)  # or it was cancelled
 
 
-async def test_handler_that_floods_a_silent_websocket_peer_is_cancelled(jump_clock: MockClock) -> None:
+async def test_handler_that_sends_many_messages_to_a_silent_websocket_peer_is_cancelled(jump_clock: MockClock) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()

@@ -107,7 +107,7 @@ async def test_server_statistics_count_all_websocket_connections() -> None:
     assert server.statistics() == counted(connections=0, in_flight=0, queued=0, cancelled=4)
 
 
-async def test_max_server_requests_refuses_the_busiest_client_first() -> None:
+async def test_server_at_max_server_requests_refuses_the_busiest_client_first() -> None:
     watched = watched_server(Limits(max_server_requests=3))
     with trio.fail_after(PATIENCE):
         async with served(watched.server, port=0) as listeners:
@@ -145,7 +145,7 @@ async def test_max_server_bytes_limits_the_total_size_of_requests_of_all_connect
     assert len(watched.causes) == 1  # the other never ran
 
 
-async def test_lost_connection_releases_its_bytes_counted_towards_max_server_bytes() -> None:
+async def test_bytes_of_a_lost_connection_no_longer_count_towards_max_server_bytes() -> None:
     watched = watched_server(Limits(max_server_bytes=10_000))
     hang = {"name": "hang", "arguments": {}, "_meta": {"padding": "x" * 6000}}
     with trio.fail_after(PATIENCE):
@@ -205,7 +205,7 @@ async def echoed(peer: RawPeer, text: str) -> str:
     return (await peer.reply("echo"))["result"]["content"][0]["text"]
 
 
-async def test_websocket_on_own_listeners_requires_allowed_origins() -> None:
+async def test_websocket_server_on_listeners_of_the_application_requires_allowed_origins() -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     with pytest.raises(ValueError, match="so allowed_origins"):
         await serve_websocket(watched_server().server, listeners=listeners)

@@ -65,7 +65,7 @@ async def test_request_cancellation_is_none_if_the_handler_was_not_cancelled() -
     assert not abort.leave(), "there is nothing to leave"
 
 
-async def test_first_cancel_of_a_request_stops_its_handler_and_child_tasks() -> None:
+async def test_cancel_of_a_request_stops_its_handler_and_child_tasks_and_later_cancels_have_no_effect() -> None:
     abort, ended = a_request(), list[str | None]()
 
     async def wait() -> None:
@@ -212,7 +212,7 @@ async def test_handler_that_cancels_its_own_scope_sees_cancel_cause_parent(
         assert abort.cancellation.at == trio.current_time() - 5, "it is noted once"
 
 
-async def test_reasons_generated_by_trio_are_not_used_as_cancel_reason(autojump_clock: MockClock) -> None:
+async def test_cancel_reasons_that_trio_generates_are_not_used(autojump_clock: MockClock) -> None:
     abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:
@@ -263,7 +263,7 @@ async def test_cancelled_event_is_set_if_the_handler_scope_is_cancelled() -> Non
         assert seen == [inside]
 
 
-async def test_reading_the_cancelled_event_neither_sets_it_nor_keeps_the_handler_running() -> None:
+async def test_handler_that_reads_the_cancelled_event_can_return_and_the_event_is_not_set() -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -277,7 +277,7 @@ async def test_reading_the_cancelled_event_neither_sets_it_nor_keeps_the_handler
     assert not abort.is_cancelled
 
 
-async def test_cancelled_event_has_no_watcher_task_after_the_handler_returned() -> None:
+async def test_no_task_watches_the_cancelled_event_after_the_handler_returns() -> None:
     abort = a_request()
 
     async def child() -> None:

@@ -17,7 +17,7 @@ async def test_handler_timeout_cancels_the_scope_it_was_given(autojump_clock: Mo
     assert trio.current_time() == 5
 
 
-async def test_handler_timeout_expires_after_its_seconds(autojump_clock: MockClock) -> None:
+async def test_handler_timeout_expires_after_the_given_seconds(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
     await limit.wait_until_over()
     assert trio.current_time() == 5
@@ -25,7 +25,7 @@ async def test_handler_timeout_expires_after_its_seconds(autojump_clock: MockClo
     assert trio.current_time() == 5
 
 
-async def test_handler_timeout_is_extended_by_the_time_of_elicitation(
+async def test_handler_timeout_does_not_include_the_time_of_elicitations(
     autojump_clock: MockClock,
 ) -> None:
     limit, seen = HandlerLimit(5), list[float]()

@@ -130,7 +130,7 @@ async def test_request_cancelled_before_its_start_never_runs() -> None:
         assert (scope.phase, (scope.handler_task is not None)) == (Phase.MUTED, False)
 
 
-async def test_request_scope_is_over_after_its_handler_was_interrupted() -> None:
+async def test_request_scope_ends_if_its_handler_is_interrupted() -> None:
     async with floor() as this:
         scope = this.running()
         scope.detach()
@@ -327,7 +327,7 @@ async def test_legacy_request_uses_the_log_level_of_its_connection() -> None:
         assert [scope.log._admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
 
 
-async def test_modern_request_logs_at_its_own_log_level_and_logs_nothing_without_a_level() -> None:
+async def test_modern_request_sends_logs_at_the_level_in_its_meta_and_no_logs_without_a_level() -> None:
     async with floor() as this:
         scope, silent = this.running(LATEST_MODERN, **{LOG_LEVEL: "error"}), this.running(LATEST_MODERN)
         assert (scope.log._minimum_rank, silent.log._minimum_rank) == (log_level_rank("error"), NEVER_LOGGED)
@@ -355,7 +355,7 @@ async def test_request_log_is_created_once_per_request() -> None:
         assert scope.outbox is this.exchange.outbox
 
 
-async def test_trace_of_a_request_is_read_from_its_meta() -> None:
+async def test_trace_context_of_a_request_is_read_from_its_meta() -> None:
     async with floor() as this:
         assert this.scope(**{TRACEPARENT: PARENT}).request.trace == TraceContext(PARENT)
         assert this.scope().request.trace is None

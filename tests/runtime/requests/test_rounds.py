@@ -207,7 +207,7 @@ async def test_server_sends_no_input_required_result_if_all_input_requests_were_
     await asking(test)
 
 
-async def test_input_request_of_an_ended_request_is_not_sent() -> None:
+async def test_input_request_is_not_sent_after_its_request_ended() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.sends = False
         asker.ask()

@@ -321,7 +321,7 @@ async def test_progress_is_sent_before_the_response_and_never_after_the_response
         assert await this.sent() == []
 
 
-async def test_response_that_waits_for_outbox_space_keeps_its_request_in_flight() -> None:
+async def test_request_stays_in_flight_while_its_response_waits_for_outbox_space() -> None:
     async with serving(Limits(high_water=10)) as this:
         this.outbox.put(b"x" * 40)
         this.call(1)
@@ -358,7 +358,7 @@ async def test_handler_failure_after_the_client_disconnected_is_not_logged_as_er
             assert record.getMessage().startswith("tools/call (request 1) failed in 'x' after ")
 
 
-async def test_span_is_ended_with_the_result_of_its_handler() -> None:
+async def test_tracing_span_of_a_request_ends_with_the_result_of_its_handler() -> None:
     tracer = Tracer()
     async with serving(tracer=tracer) as this:
         this.call(1)
@@ -480,7 +480,7 @@ async def test_request_cancelled_before_its_handler_started_never_runs() -> None
 
 
 @pytest.mark.parametrize("size", [1, 1000])
-async def test_request_cancelled_while_queued_stops_its_timer(size: int) -> None:
+async def test_timer_of_a_request_is_stopped_if_the_request_is_cancelled_while_queued(size: int) -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = nobody_answers
         this.call(1)
@@ -814,7 +814,7 @@ async def test_cancelled_handler_that_awaited_input_occupies_a_request_slot_duri
         assert this.host.load.in_flight == 0
 
 
-async def test_cancelling_a_queued_retry_cancels_the_handler() -> None:
+async def test_retry_that_is_cancelled_while_queued_cancels_the_handler() -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -847,7 +847,7 @@ async def test_result_returned_before_the_retry_arrives_is_sent_to_the_retry(aut
         assert list(await this.answers()) == [2]
 
 
-async def test_each_retry_has_its_own_caller_deadline(autojump_clock: MockClock) -> None:
+async def test_each_retry_has_a_separate_caller_deadline(autojump_clock: MockClock) -> None:
     async with serving(Limits(deadline_grace=0)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True, _meta={REMAINING_MS: 5000})

@@ -96,7 +96,7 @@ async def test_post_that_accepts_only_one_media_type_gets_a_response_of_that_typ
 
 
 @pytest.mark.parametrize("era", SERVED)
-async def test_notifications_to_a_client_that_accepts_only_json_are_dropped(era: str) -> None:
+async def test_server_drops_notifications_to_a_client_that_accepts_only_json(era: str) -> None:
     async with serving(era, stream_interval=0.01, priming_delay=0, high_water=200) as (endpoint, _):
         headers = await opened(endpoint, era, JSON)
         answer = await endpoint.ask(called(era, "loud"), headers)
@@ -181,7 +181,7 @@ async def test_listen_request_from_a_client_that_accepts_only_json_gets_status_4
 
 
 @pytest.mark.parametrize("accept", [None, JSON, f"{JSON}, {STREAM}"])
-async def test_body_with_a_content_encoding_gets_status_415(accept: str | None) -> None:
+async def test_post_with_a_content_encoding_gets_status_415(accept: str | None) -> None:
     body = gzip.compress(json.dumps(modern("tools/list")).encode())
     async with serving("modern") as (endpoint, _):
         for coding in ("identity", "Identity", "", None):

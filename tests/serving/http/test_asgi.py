@@ -190,7 +190,7 @@ async def posted(ask: Ask, method: str, params: dict[str, Any], **more: Any) -> 
     return exchange
 
 
-async def test_asgi_call_is_answered_in_json(ask: Ask) -> None:
+async def test_asgi_app_answers_a_call_with_json(ask: Ask) -> None:
     answer = await (await posted(ask, *call("echo", text="hi"))).answer()
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
     assert int(answer.headers["content-length"]) == len(answer.body)
@@ -219,7 +219,7 @@ async def test_asgi_response_stream_is_sent_in_pieces_as_it_is_produced(ask: Ask
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-async def test_asgi_disconnect_cancels_the_handler(ask: Ask, served: Served, speak: bool) -> None:
+async def test_asgi_client_that_disconnects_cancels_its_handler(ask: Ask, served: Served, speak: bool) -> None:
     exchange = await posted(ask, *call("wait", speak=speak))
     if speak:
         await exchange.start()
@@ -232,7 +232,9 @@ async def test_asgi_disconnect_cancels_the_handler(ask: Ask, served: Served, spe
     await exchange.over.wait()
 
 
-async def test_asgi_disconnect_before_the_handler_starts_cancels_the_request(ask: Ask, served: Served) -> None:
+async def test_asgi_client_that_disconnects_before_the_handler_starts_cancels_its_request(
+    ask: Ask, served: Served
+) -> None:
     exchange = await posted(ask, *call("wait"))
     await exchange.leave()
     await exchange.over.wait()
@@ -242,7 +244,7 @@ async def test_asgi_disconnect_before_the_handler_starts_cancels_the_request(ask
     assert not served.journal.started.is_set() or served.journal.ended.is_set()
 
 
-async def test_asgi_disconnect_during_the_body_ends_the_request_without_a_response(ask: Ask) -> None:
+async def test_asgi_client_that_disconnects_during_the_body_gets_no_response(ask: Ask) -> None:
     headers, _ = modern(*call("echo", text="hi"))
     exchange = ask(headers=good(headers))
     await exchange.send(b"{", more=True)
@@ -445,7 +447,7 @@ async def test_asgi_app_reads_the_path_relative_to_its_mount_point(
     assert (await exchange.answer()).status == (200 if found else 404)
 
 
-async def test_handlers_do_not_inherit_context_variables_of_the_asgi_request_task(served: Served) -> None:
+async def test_handler_does_not_inherit_context_variables_of_the_asgi_request_task(served: Served) -> None:
     app = http_app(served.server, **OPEN)
 
     async def framework(scope: Any, receive: Any, send: Any) -> None:
@@ -705,7 +707,7 @@ async def test_asgi_app_can_be_the_endpoint_of_a_framework_route(served: Served)
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-async def test_framework_middleware_passes_streams_and_disconnects_to_the_asgi_app(
+async def test_asgi_app_streams_and_sees_disconnects_behind_framework_middleware(
     served: Served, speak: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def passes(request: Any, call_next: Any) -> Any:

@@ -96,7 +96,7 @@ def test_asyncio_asgi_app_releases_servers_that_ran_on_closed_event_loops() -> N
     assert len(app._loop_runs._runs) == 1
 
 
-def test_asyncio_asgi_app_lifespan_entered_twice_in_one_event_loop_raises() -> None:
+def test_asyncio_asgi_app_raises_if_its_lifespan_is_entered_twice_in_one_event_loop() -> None:
     app = http_app(waiting_server()[0], **OPEN)
 
     async def main() -> None:
@@ -203,7 +203,7 @@ def test_asyncio_asgi_app_reports_a_failed_server_lifespan_to_the_asgi_server() 
     assert sent[0]["type"] == "lifespan.startup.failed"
 
 
-def test_asyncio_asgi_app_disconnect_cancels_the_handler_with_cause_disconnect() -> None:
+def test_asyncio_asgi_client_that_disconnects_cancels_the_handler_with_cause_disconnect() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -390,7 +390,7 @@ def test_asyncio_asgi_app_on_two_event_loops_runs_two_servers() -> None:
     assert sorted(texts) == ["a", "b"]
 
 
-def test_event_loop_closed_during_a_request_ends_its_handler() -> None:
+def test_handler_ends_if_its_event_loop_is_closed_during_the_request() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
     loop = asyncio.new_event_loop()

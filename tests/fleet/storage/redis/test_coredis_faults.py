@@ -182,7 +182,7 @@ async def test_coredis_loses_a_pool_connection_when_a_sentinel_lookup_is_cancell
         assert scope.cancelled_caught, "the pool is whole: coredis has cured this"
 
 
-async def test_coredis_leaves_buffers_open_after_a_failed_connect() -> None:
+async def test_coredis_does_not_close_its_buffers_after_a_failed_connect() -> None:
     """`_ClosesBuffers`, which closes them, may go when this fails."""
     connection = TCPConnection(TCPLocation("127.0.0.1", free_port()))
     with pytest.raises(ConnectionError):

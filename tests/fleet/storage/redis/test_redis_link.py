@@ -135,7 +135,7 @@ async def test_redis_storage_raises_for_a_time_limit_that_is_not_positive() -> N
             pass
 
 
-def test_coredis_is_not_imported_before_a_link_is_opened() -> None:
+def test_coredis_is_not_imported_before_a_redis_connection_is_opened() -> None:
     program = "import sys, trio_mcp.fleet.storage.redis.link; sys.exit('coredis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
@@ -445,7 +445,7 @@ async def cut(proxy: FaultProxy, server: RedisServer) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_redis_call_after_a_disconnect_reconnects(redis_server: RedisServer) -> None:
+async def test_client_reconnects_at_the_next_redis_call_after_a_disconnect(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         for number in range(1, 100):  # more than a pool has places
@@ -454,7 +454,7 @@ async def test_redis_call_after_a_disconnect_reconnects(redis_server: RedisServe
         assert link.is_up
 
 
-async def test_waiting_for_a_redis_connection_counts_towards_the_time_limit(
+async def test_time_limit_of_a_redis_call_includes_the_wait_for_a_connection(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=0.5) as link:
@@ -471,7 +471,7 @@ async def test_waiting_for_a_redis_connection_counts_towards_the_time_limit(
     assert {record.name for record in caplog.records} == {"trio_mcp"}  # no traceback of coredis
 
 
-async def test_redis_reply_received_while_the_process_was_blocked_is_returned(redis_server: RedisServer) -> None:
+async def test_redis_call_returns_a_reply_that_arrived_while_the_process_was_blocked(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=1) as link:
         await up(link)
         await link.script(SLOW, ["n"])

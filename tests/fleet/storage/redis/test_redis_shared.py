@@ -87,7 +87,9 @@ async def test_large_message_is_deleted_from_redis_when_it_is_received(
         assert keys(redis_server) == before
 
 
-async def test_large_message_sent_twice_is_stored_once(storage: RedisStorage, redis_server: RedisServer):
+async def test_large_replica_message_that_is_sent_twice_is_stored_once_in_redis(
+    storage: RedisStorage, redis_server: RedisServer
+):
     async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         for sender in (one, two):
@@ -98,7 +100,7 @@ async def test_large_message_sent_twice_is_stored_once(storage: RedisStorage, re
         assert redis_server.ask("ZCARD", listed) == 2
 
 
-async def test_large_message_that_expired_unread_is_reported_as_lost_messages(
+async def test_replica_reports_lost_messages_if_a_large_message_expires_unread(
     storage: RedisStorage, redis_server: RedisServer
 ):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
@@ -437,7 +439,9 @@ async def test_replica_logs_once_that_redis_has_a_different_shared_secret(
 # A Redis that is not there yet
 
 
-async def test_replica_start_waits_for_redis_and_logs_the_wait_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_replica_that_starts_waits_for_redis_and_logs_the_wait_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """The log says so once, without credentials, and says when it is over."""
     with RedisServer(tmp_path, "user replica on >geheim ~* &* +@all") as server:
         url = server.url.replace("//", "//replica:geheim@")
@@ -472,14 +476,16 @@ async def test_replica_that_starts_slowly_logs_no_outage_if_redis_is_available(
     assert caplog.records == []
 
 
-async def test_waiting_for_redis_at_start_can_be_cancelled():
+async def test_replica_that_waits_for_redis_at_start_can_be_cancelled():
     with trio.move_on_after(0.1) as scope:
         async with RedisStorage("redis://127.0.0.1:1").join("tested"):
             pass
     assert scope.cancelled_caught
 
 
-async def test_evicting_redis_memory_policy_is_logged_as_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_replica_logs_an_error_if_the_redis_memory_policy_evicts_keys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     with RedisServer(tmp_path, "maxmemory-policy allkeys-lru") as server:
         async with RedisStorage(server.url, limit=10.0).join("tested"):
             assert "must be noeviction, not allkeys-lru" in caplog.text

@@ -108,7 +108,7 @@ async def test_storage_call_to_a_frozen_redis_fails_at_the_time_limit(tmp_path: 
             assert await one.sessions.read("session", idle_ms=HOUR) == StoredSession(b"new", mark)
 
 
-async def test_full_redis_rejects_writes_without_changes_and_still_reads(tmp_path: Path):
+async def test_redis_at_maxmemory_rejects_writes_without_changes_and_still_answers_reads(tmp_path: Path):
     with RedisServer(tmp_path, "maxmemory-policy noeviction") as server:
         async with RedisStorage(server.url, limit=10.0).join("tested") as one:
             mark = new_mark()
@@ -291,7 +291,7 @@ async def test_replay_guard_entry_is_added_at_most_once_after_an_uncertain_outco
     await with_faults(redis_server, attempt, check)
 
 
-async def test_messages_sent_during_a_lost_redis_subscription_are_received_afterwards(
+async def test_replica_messages_sent_while_a_redis_subscription_is_lost_are_received_afterwards(
     redis_server: RedisServer,
 ) -> None:
     """Short ones and long ones, in order, and none of before that was not read yet a second time in its place."""

@@ -70,7 +70,7 @@ async def test_each_redis_subscriber_gets_each_message_of_its_channels(redis_ser
         assert redis_server.ask("PUBSUB", "NUMSUB", "a") == [b"a", 1]
 
 
-async def test_redis_link_without_subscribers_has_no_redis_subscription(redis_server: RedisServer) -> None:
+async def test_client_without_subscribers_holds_no_redis_subscription(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         assert redis_server.ask("PUBSUB", "CHANNELS") == []
@@ -170,7 +170,9 @@ async def test_resubscription_after_immediate_disconnects_is_rate_limited(
         assert proxy.connections - before <= 1 + (trio.current_time() - begun) / subscription._GOOD
 
 
-async def test_subscriber_entered_during_a_redis_outage_is_notified_of_lost_messages_first(tmp_path: Path) -> None:
+async def test_subscriber_that_starts_during_a_redis_outage_first_gets_a_report_of_lost_messages(
+    tmp_path: Path,
+) -> None:
     server = RedisServer(tmp_path)
     async with open_link(server.url, limit=0.1) as link, link.subscribe(["a"]) as messages:
         with trio.move_on_after(0.5):
@@ -191,7 +193,9 @@ async def test_client_resubscribes_to_a_killed_redis_after_its_restart(tmp_path:
             assert await next_of(messages) == ChannelMessage("a", b"1")
 
 
-async def test_slow_subscriber_is_notified_of_lost_messages_beyond_the_buffer_limit(redis_server: RedisServer) -> None:
+async def test_slow_redis_subscriber_gets_a_report_of_lost_messages_beyond_the_buffer_limit(
+    redis_server: RedisServer,
+) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["a"]) as slow, link.subscribe(["b"]) as quick:
@@ -240,7 +244,7 @@ async def test_subscriber_of_a_frozen_redis_gets_its_messages_or_a_report_of_los
                 assert heard == ChannelMessage("a", b"1")
 
 
-async def test_redis_subscription_without_permission_is_logged_and_retried(
+async def test_redis_subscription_that_is_not_permitted_is_logged_and_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RedisServer(

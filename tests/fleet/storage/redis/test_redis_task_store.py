@@ -299,7 +299,9 @@ async def test_task_creation_that_got_no_reply_can_be_undone_before_or_after_red
             assert [each.id for each in await other.page("ann", None, 9)] == ["one"]
 
 
-async def test_full_redis_never_applies_a_partial_task_change(store: RedisTaskStore, redis_server: RedisServer):
+async def test_redis_at_maxmemory_never_applies_a_task_change_partially(
+    store: RedisTaskStore, redis_server: RedisServer
+):
     """What makes room still works, and so does the refusal of a creation that may be under way."""
     one = await create(store, record("one", holder="me"))
     gone = await create(store, record("gone", name="other"), ttl_ms=0, retention_ms=0)
@@ -563,7 +565,7 @@ async def test_task_watcher_gets_a_report_of_lost_notifications_first_if_redis_i
         assert await anext(hints) is HINTS_LOST
 
 
-async def test_task_watch_opens_while_redis_is_unavailable(tmp_path: Path):
+async def test_task_watcher_can_start_while_redis_is_unavailable(tmp_path: Path):
     with RedisServer(tmp_path) as server:
         async with open_store(server.url) as store:
             server.kill()

@@ -221,7 +221,7 @@ async def until_in_step(primary: RedisServer, sentinel: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])
-async def test_redis_link_follows_a_sentinel_failover(tmp_path: Path, how: str) -> None:
+async def test_client_connects_to_the_new_master_after_a_redis_sentinel_failover(tmp_path: Path, how: str) -> None:
     with sentinel_of(tmp_path) as (primary, replica, sentinel):
         await until_in_step(primary, sentinel)
         url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/main?db=1"  # the first is not there
