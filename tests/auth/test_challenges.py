@@ -58,7 +58,7 @@ def test_comma_or_scheme_name_within_quotes_is_part_of_the_challenge_value() -> 
 
 
 @pytest.mark.parametrize("text", ["abc", "YWJj==", "a/b+c._~-", "x="])
-def test_challenge_scheme_can_have_a_token68_instead_of_parameters(text: str) -> None:
+def test_challenge_scheme_can_have_a_token68_value_instead_of_parameters(text: str) -> None:
     assert read(f"Negotiate {text}, Bearer scope=a") == [("negotiate", {}, text), ("bearer", {"scope": "a"}, None)]
 
 

@@ -34,7 +34,7 @@ def test_dpop_proof_names_method_and_url_and_is_signed_by_its_embedded_key() -> 
     assert {**claims, "jti": ""} == {"jti": "", "htm": "POST", "htu": URL, "iat": 1_700_000_000}
 
 
-def test_each_dpop_proof_has_its_own_id() -> None:
+def test_each_dpop_proof_has_a_different_id() -> None:
     key = ProofKey.generate()
     ids = {claims_of(key.proof("GET", URL, now=NOW))["jti"] for _ in range(100)}
     assert len(ids) == 100
@@ -113,7 +113,7 @@ def broken(**changes: object) -> dict[str, object]:
         {"kty": "oct", "k": "c2VjcmV0"},
     ],
 )
-def test_invalid_dpop_jwk_raises_value_error_without_quoting_the_jwk(jwk: dict[str, object]) -> None:
+def test_invalid_dpop_jwk_raises_value_error_that_does_not_quote_the_jwk(jwk: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="the JWK of a private key on the curve P-256") as caught:
         ProofKey.from_jwk(jwk)
     told = "".join(traceback.format_exception(caught.value))

@@ -76,7 +76,7 @@ def test_plain_http_is_allowed_only_for_trusted_hosts_with_private_addresses(url
     "server",
     ["https://evil.example/", "https://nas.lan/mcp", "http://evil.example/", "http://localhost/", "https://10.0.0.5/"],
 )
-def test_urls_of_a_trusted_host_are_allowed_only_from_servers_on_trusted_hosts(
+def test_http_url_of_a_trusted_host_is_refused_if_it_comes_from_a_server_that_is_not_trusted(
     server: str, public_addresses_only: bool
 ) -> None:
     trusted = frozenset(("nas.lan", "10.0.0.5"))
@@ -96,7 +96,7 @@ def test_trusted_host_can_be_requested_over_http_and_https() -> None:
     assert not rule_of(rules, "https://as.example/", "10.0.0.5")
 
 
-def test_token_verifier_can_request_trusted_hosts_for_any_issuer() -> None:
+def test_token_verifier_can_fetch_urls_on_trusted_hosts_for_any_issuer() -> None:
     fetcher = fetcher_for("https://issuer.example", frozenset(("keys",)))
     assert isinstance(fetcher, HttpFetcher)
     assert allowed(fetcher.rules, "http://keys/jwks")

@@ -89,13 +89,13 @@ async def test_async_generator_context_manager_keeps_no_reference_to_the_excepti
     assert (await leave())() is None
 
 
-def test_exception_raised_through_a_generator_context_manager_is_the_same_object_with_a_short_traceback() -> None:
+def test_exception_raised_through_a_generator_context_manager_is_unchanged_and_has_a_short_traceback() -> None:
     error = KeyError()
     with pytest.raises(KeyError) as caught, passing():
         raise error
     assert caught.value is error
     assert [entry.name for entry in caught.traceback] == [
-        "test_exception_raised_through_a_generator_context_manager_is_the_same_object_with_a_short_traceback"
+        "test_exception_raised_through_a_generator_context_manager_is_unchanged_and_has_a_short_traceback"
     ]
 
 

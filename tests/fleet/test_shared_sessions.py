@@ -661,7 +661,7 @@ async def test_invalid_cancelled_and_progress_notifications_get_status_202(
 # The storage goes away
 
 
-async def test_session_requests_during_a_storage_outage_get_status_503_if_the_replica_has_not_cached_the_session(
+async def test_request_during_a_storage_outage_gets_status_503_if_the_replica_has_not_cached_the_session(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session, cold = await endpoint.initialize(), await endpoint.initialize()

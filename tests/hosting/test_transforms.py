@@ -100,7 +100,7 @@ async def test_gateway_lists_transformed_tools_without_preset_values() -> None:
     assert "secret-folder" not in repr(secret)
 
 
-async def test_app_view_cannot_call_another_tool_renamed_to_the_requested_name() -> None:
+async def test_app_view_cannot_call_a_different_tool_that_a_transform_renamed_to_the_requested_name() -> None:
     async with open_group(described(remove=ToolTransform(name="find"))) as group:
         await group.settled()
         assert (await group.call_tool("a__find", {"text": "x"})).text == "removed x"
@@ -152,7 +152,9 @@ def test_tool_transforms_with_invalid_values_raise_errors() -> None:
         ToolTransform(hidden_arguments="debug")
 
 
-async def test_server_tool_with_the_name_of_a_renamed_tool_is_not_offered(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tool_is_not_offered_if_a_transform_gave_its_name_to_another_tool(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with open_group(described(search=ToolTransform(name="find"))) as group:
         await group.settled()
         assert list(group.catalogue.tools) == ["a__find", "a__remove"]

@@ -41,7 +41,7 @@ def test_selected_test_runs_include_runs_that_have_no_transport_or_revision_para
     assert cover([{}], "test") == [0]
 
 
-def test_selected_test_runs_cover_all_transports_and_revisions_even_if_transports_support_different_revisions() -> None:
+def test_selected_test_runs_cover_all_transports_and_revisions_although_transports_differ_in_revisions() -> None:
     runs = [{"transport": "stdio", "revision": str(number)} for number in range(5)]
     runs += [{"transport": "http", "revision": "4"}, {"transport": "websocket", "revision": "4"}]
     chosen = [runs[index] for index in cover(runs, "test")]

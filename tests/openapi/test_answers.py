@@ -247,7 +247,7 @@ DECLARED = {"type": "object", "properties": {"id": {"type": "integer"}}, "requir
         (Answer(200, b"null"), ["null", "200 OK, but the answer differs from what the API declares: "]),
     ],
 )
-async def test_successful_api_response_with_an_undeclared_status_becomes_a_text_that_the_output_schema_allows(
+async def test_api_response_with_an_undeclared_success_status_becomes_a_text_that_fits_the_output_schema(
     schema: Any, answer: Answer, texts: list[str]
 ) -> None:
     async with open_api(answer) as api:

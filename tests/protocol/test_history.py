@@ -67,14 +67,14 @@ def said(revision: Revision, other: Revision) -> set[str]:
 
 
 @pytest.mark.parametrize(("before", "after"), STEPS, ids=str)
-def test_fields_of_each_message_class_are_defined_since_the_revision_named_in_the_specification_changelog(
+def test_fields_of_each_message_class_are_added_in_the_revision_that_the_changelog_names(
     before: Revision, after: Revision
 ) -> None:
     assert said(after, before) - said(before, after) == set(CAME.get(after.name, "").split())
 
 
 @pytest.mark.parametrize(("before", "after"), STEPS, ids=str)
-def test_fields_of_each_message_class_are_defined_until_the_revision_named_in_the_specification_changelog(
+def test_fields_of_each_message_class_are_removed_in_the_revision_that_the_changelog_names(
     before: Revision, after: Revision
 ) -> None:
     assert said(before, after) - said(after, before) == set(GONE.get(after.name, "").split())

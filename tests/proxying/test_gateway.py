@@ -513,7 +513,7 @@ async def test_gateway_serves_four_servers_while_a_fifth_server_crashes_repeated
     assert Counted.opened - opened < 20
 
 
-async def test_proxy_of_a_group_is_a_gateway_that_can_have_its_own_tools(front: Any) -> None:
+async def test_proxy_created_from_a_group_is_a_gateway_that_can_have_its_own_tools(front: Any) -> None:
     async with open_group({"one": MemberDescription(greeter())}) as group:
         await group.settled()
         way = proxy(group, name="front")
@@ -533,7 +533,7 @@ async def test_proxy_of_a_group_is_a_gateway_that_can_have_its_own_tools(front: 
             assert (await outer.call_tool("all_own")).text == "of the gateway"
 
 
-async def test_gateway_supports_tool_search(front: Any, back: Any) -> None:
+async def test_gateway_with_tool_search_finds_and_calls_tools_of_its_servers(front: Any, back: Any) -> None:
     async with gate({"one": everything(), "two": greeter()}, back) as way:
         way.searchable(pinned=["two__greet"])
         async with open_memory(way, era=front) as client:

@@ -497,7 +497,7 @@ async def test_rest_of_a_partly_written_outbox_line_cannot_be_withdrawn() -> Non
         assert wire.bytes == b"begun\n"
 
 
-async def test_rest_of_a_partly_written_outbox_line_counts_towards_the_outbox_size_until_the_writer_takes_it() -> None:
+async def test_rest_of_a_partly_written_line_counts_towards_the_outbox_size_until_the_writer_takes_it() -> None:
     wire = Wire(room=3)
     async with writing(wire, high_water=10) as box:
         box.put_now(b"x" * 12 + b"\n")

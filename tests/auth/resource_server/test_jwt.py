@@ -123,7 +123,7 @@ async def test_jwt_with_invalid_claims_is_refused(claims: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("aud", [f" {RESOURCE}", f"{RESOURCE} ", f"\t{RESOURCE}", "https://mcp.\nexample.com/mcp"])
-async def test_jwt_with_an_unequal_audience_is_refused(aud: str) -> None:
+async def test_jwt_with_a_different_audience_is_refused(aud: str) -> None:
     assert await verified(minted(aud=aud)) is None
 
 
@@ -186,7 +186,7 @@ async def test_dpop_bound_jwt_is_accepted_with_the_thumbprint_of_its_key() -> No
 
 
 @pytest.mark.parametrize("aud", ["api://default", "other"])
-async def test_jwt_audience_can_be_configured(aud: str) -> None:
+async def test_jwt_verifier_accepts_a_configured_audience(aud: str) -> None:
     assert await verified(minted(aud=aud), audience=["api://default", "other"])
     assert await verified(minted(), audience=aud) is None
 
@@ -230,7 +230,7 @@ async def test_jwt_with_an_unsupported_header_is_refused(header: dict[str, Any])
     assert await verified(with_header(**header)) is None
 
 
-async def test_key_embedded_in_a_jwt_header_is_ignored() -> None:
+async def test_jwt_verifier_ignores_a_key_embedded_in_the_jwt_header() -> None:
     other = ec_key(2)
     mine = {"jwk": jwk(other), "jku": "https://evil.example/keys", "x5u": "https://evil.example/key", "x5c": ["a"]}
     network = Network()
@@ -291,7 +291,7 @@ async def test_too_long_jwt_is_refused_without_being_parsed() -> None:
 
 
 @pytest.mark.parametrize("part", [b"[]", b"null", b'"text"', b"7"])
-async def test_jwt_parts_must_be_json_objects(part: bytes) -> None:
+async def test_jwt_whose_header_or_claims_are_not_json_objects_is_refused(part: bytes) -> None:
     header, claims, signature = minted().split(".")
     assert await verified(f"{base64url(part)}.{claims}.{signature}") is None
     assert await verified(f"{header}.{base64url(part)}.{signature}") is None
@@ -317,7 +317,7 @@ async def test_refused_jwt_is_logged_without_the_token(caplog: pytest.LogCapture
 # Several issuers
 
 
-async def test_keys_of_one_issuer_do_not_verify_tokens_of_another_issuer() -> None:
+async def test_token_signed_by_the_key_of_another_issuer_is_refused() -> None:
     other = "https://other.example"
     network = Network()
     network.publish(jwk(ec_key(1), kid="1"))
@@ -371,7 +371,7 @@ async def test_jwks_uri_with_http_raises_an_error_with_instructions(url: str) ->
 
 
 @pytest.mark.parametrize("algorithms", [[], ["none"], ["HS256"], ["ES256", "HS512"], ["ES256K"]])
-def test_symmetric_jwt_algorithms_are_refused(algorithms: list[str]) -> None:
+def test_jwt_verifier_raises_for_symmetric_algorithms(algorithms: list[str]) -> None:
     with pytest.raises(ValueError, match="algorithms must be one or more of"):
         JWTVerifier(algorithms=algorithms)
 
@@ -392,7 +392,7 @@ def test_jwt_verifier_with_a_jwks_uri_raises_for_two_authorization_servers_witho
         protected(JWTVerifier(jwks_uri="https://a.example/keys"), authorization_servers=[ISSUER, "https://b"])._gate()
 
 
-def test_jwt_issuer_must_use_https() -> None:
+def test_jwt_verifier_raises_for_an_issuer_without_https() -> None:
     with pytest.raises(ValueError, match="https"):
         JWTVerifier(issuer="http://login.example.com")._at(RESOURCE, ())
 

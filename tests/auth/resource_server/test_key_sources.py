@@ -96,7 +96,7 @@ async def test_metadata_of_another_issuer_is_not_used_for_jwks(network: Network,
         await verifier(network).verify(minted())
 
 
-async def test_plain_http_jwks_uri_in_metadata_is_logged_with_instructions(
+async def test_jwks_uri_with_plain_http_in_metadata_is_logged_with_instructions(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     network.answers[METADATA] = {"issuer": ISSUER, "jwks_uri": "http://keycloak:8080/certs"}
@@ -129,7 +129,7 @@ async def test_jwks_keys_without_key_ids_are_accepted(
     assert await jwt.verify(minted(header={"kid": kid})) is None
 
 
-async def test_unknown_key_ids_trigger_at_most_one_jwks_fetch_per_half_minute(
+async def test_tokens_with_unknown_key_ids_trigger_at_most_one_jwks_fetch_in_half_a_minute(
     network: Network, autojump_clock: MockClock
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)

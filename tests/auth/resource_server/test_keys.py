@@ -78,7 +78,7 @@ def test_unusable_public_key_raises_an_error_that_does_not_quote_the_key(key: di
     ]
 
 
-def test_huge_key_is_rejected_quickly() -> None:
+def test_huge_public_key_is_rejected_quickly() -> None:
     began = time.process_time()
     for _ in range(100):
         with pytest.raises(UnusableKey):

@@ -61,7 +61,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("resource", "url", "paths"), SHAPES)
-async def test_metadata_url_is_derived_from_the_resource(resource: str, url: str, paths: set[str]) -> None:
+async def test_resource_metadata_url_is_derived_from_the_resource_url(resource: str, url: str, paths: set[str]) -> None:
     gate = protected(resource=resource)._gate()
     refusal = await refused(gate, Head({"host": "evil.example"}))
     assert challenges(refusal)[0].params["resource_metadata"] == url
@@ -119,7 +119,7 @@ def test_protected_with_a_string_instead_of_a_list_raises_type_error(name: str) 
 
 
 @pytest.mark.parametrize("name", ["scopes", "scopes_supported"])
-def test_offline_access_is_refused_as_a_required_scope(name: str) -> None:
+def test_protected_raises_if_offline_access_is_a_required_scope(name: str) -> None:
     with pytest.raises(ValueError, match="offline_access"):
         protected(**{name: ["offline_access"]})
 

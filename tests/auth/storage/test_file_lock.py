@@ -85,7 +85,7 @@ def descriptors() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-async def test_cancelled_wait_for_a_file_lock_keeps_neither_lock_nor_descriptor(tmp_path: Path):
+async def test_cancelled_wait_for_a_file_lock_leaves_no_lock_and_no_open_descriptor(tmp_path: Path):
     folder = PrivateFolder(tmp_path / "locks")
     with held(folder):
         pass
@@ -121,7 +121,7 @@ async def test_at_most_one_thread_remains_after_many_cancelled_waits_for_a_file_
         pass
 
 
-def test_file_lock_is_free_after_a_trio_run_that_ended_during_a_wait_for_the_lock(tmp_path: Path):
+def test_file_lock_is_free_after_a_trio_run_ends_while_it_waits_for_the_lock(tmp_path: Path):
     folder = PrivateFolder(tmp_path / "locks")
 
     async def give_up() -> None:

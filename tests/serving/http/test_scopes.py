@@ -182,7 +182,7 @@ async def test_resources_subscribe_without_the_scopes_of_the_resource_gets_statu
         assert (await endpoint.ask("POST", session, subscribe)).status == 403
 
 
-async def test_stateless_batch_without_the_required_scopes_gets_status_403_that_lists_the_scopes_of_all_requests(
+async def test_stateless_batch_without_the_required_scopes_gets_status_403_that_lists_all_scopes(
     tokens: Tokens,
 ) -> None:
     async with in_memory(scoped(), auth=protected(tokens), stateless=True) as endpoint:

@@ -167,7 +167,7 @@ async def test_client_address_can_use_half_of_the_free_sessions() -> None:
 
 
 @by_all
-async def test_first_session_of_a_new_caller_replaces_the_idlest_session_of_the_caller_with_the_most_sessions(
+async def test_new_caller_replaces_the_longest_idle_session_of_the_caller_with_the_most_sessions(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", "carol", "dave", scene=kind(), max_sessions=4) as [alice, bob, carol, dave]:
