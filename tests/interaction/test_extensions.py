@@ -431,7 +431,7 @@ def test_server_handles_raises_for_a_method_that_is_handled_already_or_by_client
 ) -> None:
     with pytest.raises(ValueError, match="already has a handler"):
         server.handles(query)
-    with pytest.raises(ValueError, match="which servers send"):
+    with pytest.raises(ValueError, match="because servers send it"):
         server.handles(confirm)
     with pytest.raises(ValueError, match="belongs to an extension that"):
         Server("plain").handles(query)

@@ -551,16 +551,16 @@ async def test_middleware_runs_for_requests_of_the_skills_extension() -> None:
 
 def test_middleware_for_an_unsupported_method_raises_at_registration() -> None:
     server = Server("s")
-    with pytest.raises(ValueError, match=r"'ping', which the server answers .* tools/call"):
+    with pytest.raises(ValueError, match=r"'ping', because it is answered without starting a task.* tools/call"):
         server.middleware("ping")
-    with pytest.raises(ValueError, match="'tools/cal', which is not a request from clients"):
+    with pytest.raises(ValueError, match="'tools/cal', because it is not a request from clients"):
         server.middleware("tools/call", "tools/cal")
-    with pytest.raises(ValueError, match="query', which is not a request from clients"):
+    with pytest.raises(ValueError, match="query', because it is not a request from clients"):
         server.middleware(query.name)
     asking = Extension("com.example/ask")
     asked = asking.method("com.example/ask/asked", Query, Hits, sender="server")
     searches = Server("s", extensions=[searching, asking])
-    with pytest.raises(ValueError, match="asked', which is not a request from clients"):
+    with pytest.raises(ValueError, match="asked', because it is not a request from clients"):
         searches.middleware(asked.name)
     with pytest.raises(ValueError, match=f"no such.* {query.name}"):
         searches.middleware("no such")

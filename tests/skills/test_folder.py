@@ -49,7 +49,7 @@ def test_skill_file_names_are_percent_encoded_in_uris(folder: Path) -> None:
         ("-refunds", "is not a valid skill name"),
         ("re--funds", "is not a valid skill name"),
         ("a" * 65, "is not a valid skill name"),
-        ("other", "the name must be the name of the skill's folder, not 'refunds'"),
+        ("other", "the name must be equal to the name of the skill's folder, not 'refunds'"),
     ],
 )
 def test_skill_name_must_equal_its_folder_name(folder: Path, name: str, words: str) -> None:
@@ -65,7 +65,7 @@ def test_skill_name_must_equal_its_folder_name(folder: Path, name: str, words: s
         ("---\nname: refunds\ndescription: ' '\n---\n", "the description must be text"),
         ("---\nname: refunds\ndescription: [a]\n---\n", "the description must be text"),
         (f"---\nname: refunds\ndescription: {'x' * 1025}\n---\n", "1 to 1024 characters"),
-        ("---\nname: [refunds]\ndescription: a\n---\n", "the name must be the name of the skill's folder"),
+        ("---\nname: [refunds]\ndescription: a\n---\n", "the name must be equal to the name of the skill's folder"),
     ],
 )
 def test_invalid_skill_front_matter_raises_value_error(folder: Path, text: str, words: str) -> None:

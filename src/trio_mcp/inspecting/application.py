@@ -208,8 +208,8 @@ class _Connections:
         """The open connections, oldest first."""
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """Serve one HTTP connection. If there are too many, close the oldest idle one first. If none is idle, close the
-        new connection."""
+        """Serve one HTTP connection. If too many connections are open, close the oldest idle one first. If all of them
+        are in use, close the new connection."""
         if len(self._open) >= _MOST_CONNECTIONS and not self._close_one():
             await trio.aclose_forcefully(stream)
             return

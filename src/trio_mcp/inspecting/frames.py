@@ -93,7 +93,7 @@ class FrameLog(Recorder):
     """
 
     def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
-        super().__init__(os.devnull)  # this recorder stores messages in memory, and never opens its file
+        super().__init__(os.devnull)  # this recorder stores messages in memory, so it never opens the file
         self._added = added
         self._header: Header | None = None
         self.pid: int | None = None
@@ -203,8 +203,8 @@ def _summary(number: int, job: WriteJob, wall: float, methods: dict[tuple[str | 
 
 
 def _head(job: WriteJob) -> _FrameHead | None:
-    """Parse only those fields of a message that the web inspector's list shows. For a batch, parse those of its first
-    message."""
+    """Parse only those fields of a message that the web inspector's list shows. For a batch, parse the fields of its
+    first message."""
     assert job.data is not None, "a message or an event"
     try:
         found: list[_FrameHead] | _FrameHead = _heads.decode(job.data)

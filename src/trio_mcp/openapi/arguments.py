@@ -215,7 +215,7 @@ class Arguments:
             else:
                 cookies[parameter.name] = parameter.texts(value)[0]
         if {".", ".."} & set(path.split("/")):
-            raise UnsendableArguments("the URL's path must not have a segment . or ..")
+            raise UnsendableArguments("the URL's path must not contain the segment '.' or '..'")
         content: JSONObject = {}
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)
@@ -236,8 +236,8 @@ class Arguments:
 
 def _segment(parameter: Parameter, value: Any) -> str:
     texts = [str(part) for part in re.split(r"[/\\;]", _simple(parameter, value, _text))]
-    if ".." in texts or "." in texts:  # some servers resolve . and .. only after they have decoded the path
-        raise UnsendableArguments(f"{parameter.argument} must not contain a path segment . or ..")
+    if ".." in texts or "." in texts:  # some servers decode the path before they resolve '.' and '..'
+        raise UnsendableArguments(f"{parameter.argument} must not contain the path segment '.' or '..'")
     if not (text := parameter.texts(value)[0]):
         raise UnsendableArguments(f"{parameter.argument} must not be empty, because the URL's path would change")
     return text
@@ -290,8 +290,8 @@ class ArgumentReader:
         return Arguments(complete, LateValidator(complete), path, tuple(parameters), body)
 
     def multiply(self, arguments: Iterable[Arguments]) -> bool:
-        """Return whether one of the arguments' schemas can't be used for validation. The reason is that the schema may
-        become too large when its references are expanded.
+        """Return whether the schema of any of the ``arguments`` may become too large for validation when its references
+        are expanded.
 
         See `Schemas.multiply`.
         """

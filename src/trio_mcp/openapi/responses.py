@@ -206,7 +206,7 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
-        # refuse other codings: compressed three times with gzip, 4 GiB are only 300 bytes
+        # refuse other or repeated codings: 4 GiB that are compressed three times with gzip have only 300 bytes
         if codings and codings not in _CODINGS:
             return b"", "the body has a content coding other than gzip"
         try:

@@ -120,8 +120,8 @@ class Schemas:
         return schema
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
-        """Return whether one of ``schemas``, results of `complete`, can't be used for validation, because expanding its
-        references may make the schema too large.
+        """Return whether any of ``schemas`` may become too large for validation when its references are expanded. The
+        schemas are results of `complete`.
 
         Checking all schemas together is much faster, since they share definitions.
         """
@@ -193,13 +193,14 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Convert a part of ``allOf``. If a referenced component requires properties in ``gone``, copy the component
-        instead of referring to it."""
+        """Convert a part of ``allOf``. ``gone`` names the properties that are left out. If a referenced component
+        requires such a property, copy the component instead of referring to it."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 
     def _excluded_properties(self, schema: JSONObject, base: str) -> Iterator[str]:
-        """Yield the names of the properties in ``schema`` that have the excluded keyword."""
+        """Yield the names of the properties in ``schema`` that are left out, because they are ``readOnly`` or
+        ``writeOnly``."""
         for part, where in self._parts_of(schema, base):
             for name, each in members_of(part.get("properties")).items():
                 if (is_left_out := self._are_left_out.get(id(each))) is None:
@@ -259,7 +260,7 @@ def _required_in(schema: JSONObject) -> list[str]:
     if not isinstance(required, list):
         return []
     if faults := [name for name in cast("list[Any]", required) if not isinstance(name, str)]:
-        raise ValueError(f"the keyword required must be a list of strings, not of {reprlib.repr(faults[0])}")
+        raise ValueError(f"the keyword 'required' must list only strings, not {reprlib.repr(faults[0])}")
     return cast("list[str]", required)
 
 

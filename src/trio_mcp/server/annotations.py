@@ -75,10 +75,10 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Return the maximum size of an argument if its types, such as sets and dicts, take long to build. Otherwise return
-    `None`.
+    """Return how many items and members an argument may have in total, if its types include sets or other types that
+    take long to build. Otherwise return `None`.
 
-    The size is the number of items and members, as `is_checkable` counts them. ``found`` lists the argument's types.
+    `is_checkable` counts the items and members. ``found`` lists the argument's types.
 
     Python randomizes the hashes of strings only. For all other types, a peer can send values with equal hashes, so that
     each item is compared with all earlier items. Integers of up to 64 bits hardly collide, so they need no limit.
@@ -145,7 +145,7 @@ def check_fields(where: str, hint: Any) -> None:
         if is_model(kind):
             raise TypeError(
                 f"{where}: the validators of the pydantic dataclass {kind.__name__} would not run, because msgspec "
-                "validates the class that contains it: write a BaseModel instead"
+                "validates the class that contains this dataclass: write a BaseModel instead"
             )
         parameters: Any = {} if is_typeddict(kind) else signature(kind).parameters
         for field, annotated in hints_of(kind).items():
@@ -323,7 +323,8 @@ def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
-    """Yield the text of a docstring section for the tool's description. The section on parameters isn't included."""
+    """Yield the text of a docstring section, for the tool's description. Yield nothing for the section on parameters,
+    and for sections that don't apply to functions."""
     match kind:
         case "text":
             yield value
@@ -335,5 +336,5 @@ def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
             yield "\n".join(("Examples:", *(text for _, text in value)))
         case "admonition":
             yield f"{title}: {value.contents}"
-        case _:  # leave out sections that don't apply to functions, such as "Attributes"
+        case _:  # leave out other sections, such as parameters and "Attributes"
             pass

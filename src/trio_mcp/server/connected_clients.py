@@ -99,7 +99,7 @@ class ConnectedClient:
 
 
 class Observer(Protocol):
-    """Interface of a server's connection to a client that is notified of changes."""
+    """Interface of a server's connection to one client. The server notifies the connection of changes."""
 
     def list_changed(self, method: str) -> None:
         """Notify this connection's client that a list changed. ``method`` is the notification's method, such as
@@ -111,7 +111,8 @@ class Observer(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Notify this connection's client that everything that the client subscribed to may have changed."""
+        """Notify this connection's client that all lists and resources that the client subscribed to may have
+        changed."""
         ...
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
@@ -209,7 +210,7 @@ class Observers:
         return [observer for observer, its in tuple(self._runs.items()) if its is run]
 
     def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
-        """Call ``notify(run, *args)`` in each trio run that has connections to notify. ``run`` is the trio run."""
+        """In each trio run that has connections to notify, call ``notify`` with that run and ``args``."""
         for run in dict.fromkeys(tuple(self._runs.values())):
             if run is None or run.is_current:
                 notify(run, *args)

@@ -73,7 +73,7 @@ class ServerConnection:
         self.state = state or ConnectionState(
             "server", server._vocabulary, require_initialized=server.require_initialized
         )
-        # A bound method would create a reference cycle, which only the garbage collector can free.
+        # Don't use a bound method here: only the garbage collector could free the resulting reference cycle.
         replica = running.host.replica
         name, exists = "" if replica is None else replica.id, partial(all_exist, server)
         self._round_states = RoundStates(running.cipher, running.limits.retry_timeout, exists, name)
@@ -261,7 +261,7 @@ class ServerConnection:
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
-            return False  # the function is already scheduled, and its call covers this change too
+            return False  # the scheduled call of the function covers this change too
         self._roots_changed = True
         return True
 

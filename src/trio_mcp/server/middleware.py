@@ -181,9 +181,11 @@ def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset
             )
         if name in known:
             continue
-        words = "the server answers without starting a task" if name in METHODS else "is not a request from clients"
+        words = "is answered without starting a task" if name in METHODS else "is not a request from clients"
         methods = ", ".join(sorted(known))
-        raise ValueError(f"middleware cannot apply to {name!r}, which {words}. Allowed methods: {methods}")
+        raise ValueError(
+            f"middleware cannot apply to the method {name!r}, because it {words}. Allowed methods: {methods}"
+        )
     return frozenset(names) or known
 
 
@@ -223,7 +225,7 @@ class MiddlewareChains:
         self._prompts = prompts
         places = dict[int, int]()
         for place, (_, each) in enumerate(declared):
-            places.setdefault(id(each), place)  # if a function is registered twice, its first position counts
+            places.setdefault(id(each), place)  # a function that is registered twice keeps its first position
         placed = [
             (methods, each.at_position(places[id(each)]) if isinstance(each, PositionedMiddleware) else each)
             for methods, each in declared

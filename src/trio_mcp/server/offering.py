@@ -295,7 +295,7 @@ class Offering:
 
         def register(function: A) -> A:
             check_middleware(function)
-            # the server composes its middleware when it starts, so this takes effect at the next start
+            # the server composes its middleware when it starts, so a new function runs only after the next start
             self._middleware.append((names, function))
             return function
 
@@ -400,7 +400,7 @@ def _named(
             return (offering._tools.named(params, auth),)
         case "prompts/get":
             return (offering._prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
-        case "completion/complete":  # suggested values belong to the prompt or template, so its scopes apply
+        case "completion/complete":  # the scopes of the prompt or template apply to its suggested values
             ref = as_object(params.get("ref"))
             uri = _text(ref.get("uri"))
             prompt = offering._prompts.registry.get_for(auth, _text(ref.get("name")))

@@ -63,10 +63,10 @@ class RoundStates:
         )
 
     def read(self, request: InboundRequest, peer: Peer) -> Decision:
-        """Decide how to continue with a request, which may be the retry of an earlier request, by reading its
-        ``requestState``.
+        """Decide how to continue with a request, by its ``requestState``. The request may be the retry of an earlier
+        request.
 
-        - `Retry`, if a handler parked in this process waits for it.
+        - `Retry`, if a handler in this process is parked: it waits for this retry.
         - `LATER` otherwise, with the content of the retry in ``request.continuation``. That is a `RemoteRetry` if the
           handler is parked in another replica.
 
@@ -85,8 +85,8 @@ class RoundStates:
             return LATER
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
-            # Don't check here whether the time of a waiting handler has expired.
-            # `Parking` checks this with a monotonic clock, which cannot be set back.
+            # Don't check here whether a waiting handler has timed out.
+            # `Parking` checks the handler's timeout with a monotonic clock, which cannot be set back.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER

@@ -94,7 +94,8 @@ Running: TypeAlias = RunningServer | RunningCustomServer
 
 
 def check_servable(server: object) -> None:
-    """Raise `TypeError`, at the line of the caller, if ``server`` isn't an object that a transport can serve."""
+    """Raise `TypeError` if ``server`` isn't an object that a transport can serve. Transports call this function first,
+    so that the traceback shows the caller's line."""
     if not isinstance(server, Server) and not callable(getattr(server, "_running", None)):
         raise TypeError(f"server must be a Server or the result of proxy(client), not {repr(server)[:200]}")
 

@@ -220,7 +220,7 @@ class Server(Offering):
 
     def _task_records(self) -> Sequence[TaskRecords]:
         if self._running_tasks:
-            # Each task host may only be created in its own trio run, and this thread may not run trio.
+            # Don't create task hosts here: each one must be created in its own trio run, maybe in another thread.
             return [tasks.records for tasks in self._running_tasks if tasks.has_host]
         if self._tasks is None or self._tasks.store is None:
             return ()
@@ -527,7 +527,7 @@ def _check_usable(version: str, lifespan: object, page_size: int | None, foreign
     doesn't."""
     if foreign:
         _refuse(foreign)
-    if len(version.split()) > 4:  # other SDKs take the instructions as their second argument
+    if len(version.split()) > 4:  # in other SDKs, the second argument of a server is its instructions
         raise ValueError(
             f"version must be like '1.0', not {version[:100]!r}; to pass instructions, write instructions=..."
         )

@@ -125,7 +125,7 @@ class ClientSubscriptions:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def _free_subscriptions(self, exchange: Exchange) -> int:
-        """Return how many more resources and tasks the request of ``exchange`` may subscribe to."""
+        """Return how many more resources and tasks the client may subscribe to with the request in ``exchange``."""
         taken = sum(len(stream.uris) + len(stream.task_ids) for stream in self._streams if stream.exchange is exchange)
         if exchange is self._connection.exchange:
             taken += len(self._state.subscriptions)
@@ -429,8 +429,8 @@ class ListenStream:
         return not (self._waiting or self._outbox.is_full())
 
     async def room(self) -> None:
-        """Wait until the client has read enough messages that another change can be sent. If this is already the case,
-        the call isn't a checkpoint."""
+        """Wait until another change can be sent, because the client has read enough messages. If there is room already,
+        return at once, without a checkpoint."""
         await self._outbox.room()
 
     def _params(self, **more: Any) -> dict[str, Any]:
@@ -467,7 +467,7 @@ _READ_AGAIN: Final = 1.0
 
 
 class ListenedTasks:
-    """Reports state changes of tasks on ``stream``, because a client requested these tasks.
+    """Reports state changes of tasks on ``stream``, for a client that subscribed to these tasks.
 
     ``records`` contains the task records, under the client's ``scope``.
 

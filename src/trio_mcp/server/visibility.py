@@ -48,8 +48,8 @@ def depends_on_caller(offer: Offer) -> bool:
 
 
 def checked_visible(name: str, visible: Visible | None) -> Visible | None:
-    """Wrap the function ``visible``, which decides who sees the tool, resource or prompt ``name``, so that it never
-    raises.
+    """Return a function that calls ``visible`` and never raises. ``visible`` decides which callers see the tool,
+    resource or prompt ``name``.
 
     Raises `TypeError` unless ``visible`` is a plain function that takes the caller.
     """

@@ -303,7 +303,7 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
         raise ValueError(f"{name}/{SKILL_FILE}: {error}") from None
     if (said := front_matter.get("name")) != name:
         raise ValueError(
-            f"{name}/{SKILL_FILE}: the name must be the name of the skill's folder, not {repr(said)[:100]}"
+            f"{name}/{SKILL_FILE}: the name must be equal to the name of the skill's folder, not {repr(said)[:100]}"
         )
     description = front_matter.get("description")
     if not (isinstance(description, str) and description.strip() and len(description) <= _LONGEST_DESCRIPTION):

@@ -179,7 +179,7 @@ class Cut:
 
 @frozen
 class Disconnect:
-    """A fault: lose the connection just before the message. The message doesn't arrive."""
+    """A fault: lose the connection just before the message is delivered. The message doesn't arrive."""
 
 
 Fault: TypeAlias = Delay | Drop | Duplicate | Garble | Cut | Disconnect

@@ -123,8 +123,8 @@ P = TypeVar("P")
 
 
 def recording(cls: C) -> C:
-    """Class decorator that replaces inherited properties: each one returns the value of the same name in
-    ``self._given``, if there is one."""
+    """Class decorator for inherited properties: if ``self._given`` has a value with a property's name, the property
+    returns that value."""
     for name, member in vars(cls.__base__).items():
         if isinstance(member, property) and name not in vars(cls):
             setattr(cls, name, property(_given_or(name, member.fget)))
@@ -328,7 +328,7 @@ class RecordingContext(RequestContext):
         encode_value(params)
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(SentMessage(method, params))
-        # Answer in the same way if the handler runs as a background task.
+        # Call the test's callbacks also if the handler runs as a background task.
         return await self._user.answer(method, params, self.revision)
 
 

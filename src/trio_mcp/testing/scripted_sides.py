@@ -81,7 +81,7 @@ class ScriptedClient(ScriptedPeer):
         return {**message, "params": params} if params else message
 
     def _required_meta(self) -> JSONObject:
-        # The MCP specification 2026-07-28, section "Per-request protocol fields", requires these fields.
+        # By MCP 2026-07-28, section "Per-request protocol fields", each request must have these ``_meta`` fields.
         if self.revision is None or self.revision.handshake:
             return {}
         return {PROTOCOL_VERSION: self.revision.name, CLIENT_INFO: _CLIENT_INFO, CLIENT_CAPABILITIES: self.capabilities}

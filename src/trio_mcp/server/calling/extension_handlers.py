@@ -66,7 +66,10 @@ class ExtensionHandlers:
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if not row.sent_by("client"):
-            raise ValueError(f"a server cannot handle {row.name}, which servers send: pass handlers={{...}} to open_*")
+            raise ValueError(
+                f"a server cannot handle {row.name}, because servers send it: pass handlers={{...}} to the "
+                "client's open_* function"
+            )
         if row in self._handlers or row in self._notification_handlers:
             raise ValueError(f"{row.name} already has a handler")
 
@@ -82,8 +85,8 @@ class ExtensionHandlers:
         return register
 
     def check_complete(self, server: Any) -> None:
-        """Raise `RuntimeError` if an extension request has no handler. Raise it too if an extension rejects a tool,
-        resource or prompt of ``server``."""
+        """Raise `RuntimeError` if an extension request has no handler, or if an extension rejects a tool, resource or
+        prompt of ``server``."""
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
         handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}
         if missing := [name for name in lacking if name not in handled]:

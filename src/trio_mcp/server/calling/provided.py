@@ -110,7 +110,8 @@ class _ProvidedValues:
         return await run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
     def begin_grace(self) -> None:
-        """If the request was cancelled, allow the cleanup of its dependencies to wait until the grace period ends.
+        """If the request was cancelled, start a grace period. Until the period ends, the cleanup of the request's
+        dependencies can wait in spite of the cancellation.
 
         Called before each value is closed, because the cancellation may arrive between two closes.
         """
@@ -202,7 +203,7 @@ class InjectedHandler:
             values.end_grace()
             del failure  # break the reference cycle: the exception's traceback refers to this frame
         if values.cleanup.cancelled_caught:
-            # If the cleanup scope has caught the request's cancellation, raise the cancellation here.
+            # If the cleanup scope caught the request's cancellation, raise `trio.Cancelled` again for the request.
             await trio.lowlevel.checkpoint_if_cancelled()
         if not ends:
             raise self._swallowed()
@@ -266,7 +267,7 @@ async def open_server_providers(providers: Sequence[Provider], host: RequestHost
 async def _open_in_loop(
     providers: Sequence[Provider], by_function: dict[Callable[..., Any], Any]
 ) -> AsyncGenerator[None]:
-    """Enter ``providers`` in an asyncio task, and store their values in ``by_function``."""
+    """Open the dependencies ``providers`` in an asyncio task, and store their values in ``by_function``."""
     async with AsyncExitStack() as stack:
         values = _LoopValues(stack, RequestContext())
         values.by_function = by_function

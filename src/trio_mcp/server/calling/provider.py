@@ -112,8 +112,8 @@ def name_of(function: Any) -> str:
 
 @frozen(eq=False)
 class Provider:
-    """The function of a `Provide`, with its inspected signature. ``open`` calls the function, or returns a context
-    manager if it is a generator function."""
+    """The function of a `Provide`, with its inspected signature. ``open`` calls the function; for a generator function,
+    ``open`` returns a context manager."""
 
     function: Callable[..., Any]
     open: Callable[..., Any]
@@ -136,7 +136,7 @@ class Provider:
 
     @classmethod
     def of(cls, note: Provide, path: tuple[Callable[..., Any], ...] = ()) -> Provider:
-        """Inspect the function of the `Provide` ``note``, and return its provider.
+        """Return the `Provider` for the function in ``note``, after inspecting the function's signature.
 
         ``path`` lists the functions that depend on this function, to detect cycles. Raises `TypeError` if the function
         can't be used.
@@ -183,7 +183,8 @@ _STARRED: Final = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def _callee(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the Python function that runs when ``function`` is called, which may be a callable object or a partial."""
+    """Return the Python function that a call of ``function`` runs. ``function`` may be a callable object or a
+    partial."""
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func
     return function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__

@@ -204,8 +204,8 @@ def media_kinds() -> tuple[type, ...]:
 
 
 def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the tool result for ``value`` if the handler's annotation doesn't say whether ``value`` is content or
-    structured data.
+    """Return the tool result for ``value``, which a handler returned. The handler's annotation doesn't say whether
+    ``value`` is content or structured data.
 
     A list or tuple is content if it's empty or contains a content block.
     """
@@ -307,8 +307,8 @@ def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return a copy of ``value``. In the copy, all members that msgspec would encode differently are replaced by plain
-    data."""
+    """Return a copy of ``value`` with plain data in place of members, such as content blocks, that msgspec would not
+    encode as clients expect."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):

@@ -177,9 +177,9 @@ class UserFunction:
         most = self._hashed_items_limit
         if most is not None and not is_checkable(arguments, most):
             raise BadArguments(
-                f"too large: because the parameters include a set, a dict with non-string keys or a list of models, "
-                f"the arguments may have at most {most:,} items and members in total (an integer of more than 64 bits "
-                "counts as a thousand or more)"
+                f"the arguments are too large: they may have at most {most:,} items and members in total, because the "
+                "parameters include a set, a dict with non-string keys or a list of models. (An integer of more than "
+                "64 bits counts as a thousand items or more.)"
             )
 
     def _repaired(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:

@@ -67,7 +67,7 @@ def task_of_call(
     Raises `CodedError` if the tool requires a task and the client has none, or the reverse: -32601 in 2025-11-25 and
     before, -32021 in later revisions.
     """
-    if scope.task is not None:  # the handler runs again for an existing task
+    if scope.task is not None:  # the task exists already, and its handler runs again
         return scope.task
     request, form = scope.request, scope.request.revision.tasks
     asks = form == "core" and params.task is not None
@@ -124,8 +124,8 @@ def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallTool
         raise _task_needed(name, scope)
     if not (task.is_delegated and task.id == state.id):
         raise RuntimeError(
-            f"{name} returned the TaskState of another task: return the first state that "
-            "ctx.caller_tasks.create_task() returned in this call"
+            f"{name} returned the TaskState of another task: return the state of the first task that this call "
+            "created with ctx.caller_tasks.create_task()"
         )
     task.detach()
     return CallToolResult([])

@@ -126,7 +126,7 @@ def typed_text(text: str, kind: type[T]) -> T:
     try:
         return kind()
     except TypeError as error:
-        raise ValueError(f"the text is empty, but the class has fields without defaults: {error}") from None
+        raise ValueError(f"cannot convert empty text to a class whose fields have no defaults: {error}") from None
 
 
 def _is_of_specification(kind: Any) -> bool:
@@ -140,8 +140,8 @@ VALUE: Final = "value"
 
 
 def is_one_value(kind: Any) -> bool:
-    """Return whether ``kind`` is the type of a single form field: text, a number, a boolean, an Enum, a Literal, or a
-    list of choices. A class with fields isn't."""
+    """Return whether ``kind`` is the type of a single form field, such as text, a number, a date, an Enum, a Literal or
+    a list of choices. Return false for a class with fields."""
     if get_origin(kind) is Annotated:
         return is_one_value(get_args(kind)[0])
     if get_origin(kind) in (Literal, list):
@@ -283,7 +283,7 @@ def _flat(field: JSONObject) -> JSONObject:
             return _flat({**branches[0], **rest})
     if isinstance(items := field.get("items"), dict):
         items = _flat(cast("JSONObject", items))
-        if "enum" in items:  # in a form's list, items may not have the title or description of an Enum
+        if "enum" in items:  # drop the title and description of an Enum: a form doesn't allow them for items
             items = {"type": items["type"], "enum": items["enum"]}
         field = {**field, "items": items}
     if field.get("default", ...) is None:

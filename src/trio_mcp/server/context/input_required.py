@@ -195,7 +195,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
-        # the handler may have requested nothing, and then the loop has no other checkpoint
+        # if the handler requested no input, this is the only checkpoint of the loop
         await trio.lowlevel.checkpoint()
         if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_back_channel_when_stateless(scope.request.method, scope.request.revision)
@@ -247,7 +247,7 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
 
 def no_back_channel(scope: RequestScope) -> NoBackChannel | None:
     """Return the error to raise if a handler sends an elicitation, sampling or roots request that this client cannot
-    receive. Return `None` if the client can receive them."""
+    receive. Return `None` if the client can receive such requests."""
     method, revision = scope.request.method, scope.request.revision
     if not revision.server_requests and not method.may_ask:
         return NoBackChannel(f"{method.name} cannot ask its client in revision {revision}")
@@ -273,7 +273,7 @@ def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBack
 
 
 async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:
-    """Send a request of ``scope`` to the client, which runs the request as a task.
+    """Send a request to the client, which runs the request as a task. The handler of ``scope`` sends the request.
 
     Wait for the task, and return its result as plain data. The client keeps the task for ``ttl`` seconds.
 

@@ -378,8 +378,8 @@ class RequestContext(ContextNames[L_co]):
         return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
-        """Return the error that elicitation, sampling and roots requests raise because this passive context has no
-        client.
+        """Return the error that elicitation, sampling and roots requests raise because this context was created without
+        a request, and so has no client.
 
         A subclass can override this method to explain the reason.
         """
@@ -538,7 +538,7 @@ class RequestContext(ContextNames[L_co]):
 
     def _refusal(self) -> CodedError | None:
         """Return the error to raise if the handler sends an elicitation, sampling or roots request that this client
-        cannot receive. Return `None` if the client can receive them."""
+        cannot receive. Return `None` if the client can receive such requests."""
         return self.no_channel() if self._live is None else no_back_channel(self._live)
 
     def _declares(self, capability: str) -> bool:

@@ -108,8 +108,8 @@ class StoredTasks:
         )
 
     async def update_task_status(self, task_id: str, status: str, message: str | None = None) -> bool:
-        """Set the status of a task to ``working``, ``failed`` or ``cancelled``. ``message`` is a status message for
-        people, or the reason.
+        """Set the status of a task to ``working``, ``failed`` or ``cancelled``. ``message`` is text for people: it
+        describes the work, or says why the task failed or was cancelled.
 
         Returns false, with nothing changed, if the task has ended. Raises `ValueError` for any other status: use
         `store_task_result` to complete a task; a task has the status ``input_required`` while its handler waits for the
@@ -212,7 +212,7 @@ class CallerTasks(StoredTasks):
         own_ttl = None if own is None else own.ttl_ms if ttl is None else self._milliseconds(ttl)
         if own is not None and await own.delegate(own_ttl, message):
             return await self.get_task(own.id)
-        self._request.request.unpack()  # decode the parameters again: the new task stores them
+        self._request.request.unpack()  # decode the request's parameters again, because the new task stores them
         host = self._host()
         settings = host.settings
         ttl_ms = self._milliseconds(settings.ttl if ttl is None else ttl)

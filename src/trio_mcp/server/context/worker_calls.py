@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 def passthrough(member: T) -> T:
-    """Return a property or method that calls the original in the worker thread, without trio's thread. Use it for
-    thread-safe originals."""
+    """Return a property or method that calls the original one directly in the worker thread. Use this function only if
+    the original one is thread-safe."""
     if not isinstance(member, property):
         return cast("T", _calling(member, lambda _, call: call()))
     getter: Any = member.fget
@@ -32,12 +32,12 @@ def passthrough(member: T) -> T:
 
 
 def in_trio(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original synchronous method in trio's thread."""
+    """Return a method that calls the original method, which is synchronous, in trio's thread."""
     return _calling(method, run_in_trio)
 
 
 def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original async method in trio's thread, and blocks until it returns."""
+    """Return a method that calls the original async method in trio's thread, and blocks until that method returns."""
     return _calling(method, await_in_trio)
 
 

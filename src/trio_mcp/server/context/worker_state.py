@@ -15,7 +15,7 @@ class WorkerState:
         self._scope = scope
 
     def at(self, handle: str) -> WorkerState:
-        """Return another state of the same caller: the one that is named ``handle``. See `CallerState.at`."""
+        """Return another state of the same caller, named ``handle``. See `CallerState.at`."""
         return WorkerState(self._original.at(handle), self._scope)
 
     get = blocking(CallerState.get)

@@ -163,7 +163,7 @@ class Registry(Generic[T]):
         serials = sorted(self._serials.items(), key=itemgetter(1))
         items = {name: self._items[name] for name, _ in serials}
         for kept, found in ((self._serials, dict(serials)), (self._items, items)):
-            kept.clear()  # clear this dict instead of replacing it: `get` and `names` are methods bound to it
+            kept.clear()  # don't replace the dict: `get` and `names` are bound methods of the dict
             kept.update(cast("dict[str, Any]", found))
 
     def known(self, name: str) -> T | None:

@@ -57,7 +57,7 @@ class ToolSearch:
         read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         self._own = {
             SEARCH: RegisteredTool.of(self.search_tools, {"annotations": read_only}),
-            # The called tool decides whether a call of `call_tool` becomes a task.
+            # The tool that `call_tool` calls decides whether the call becomes a task.
             CALL: RegisteredTool.of(call_tool, {"task": "optional"}),
         }
         self.listed: Registry[RegisteredTool] = Registry("tool", None)
@@ -90,8 +90,8 @@ class ToolSearch:
         query: Annotated[str, "What the tool should do, in a few words"],
         limit: Annotated[int, msgspec.Meta(ge=1, le=20, description="Maximum number of tools to return")] = 8,
     ) -> str:
-        """Find tools by what they do. Returns the best ones first: name, description and parameters ("?": may be left
-        out). Call one with call_tool."""
+        """Find tools by what they do. Returns the name, description and parameters of each tool, best match first. A
+        parameter with "?" is optional. Call a tool with call_tool."""
         registry = self._tools.registry
         shown = set(registry.listed_for(current_request.get().exchange.peer))
         found = islice((name for name in self._index.ranked(query) if name in shown), limit)

@@ -173,8 +173,8 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
 def check_name(name: str) -> None:
     """Raise `ValueError` unless ``name`` is a valid tool name."""
     if not _NAME.fullmatch(name):
-        # By MCP 2025-11-25 (tools page), only these characters are allowed in tool names.
-        # If a tool has any other name, some hosts reject the whole list of tools.
+        # MCP 2025-11-25 (tools page) restricts the characters in tool names.
+        # If the name of one tool is invalid, some hosts reject the whole list of tools.
         raise ValueError(
             f"{name[:200]!r} is not a valid tool name: use 1 to 128 letters from A to Z, digits, _, - and .; "
             + ("set one with name=..." if name == "<lambda>" else "the name for people is title=...")
@@ -340,8 +340,8 @@ class Tools:
         return self.registry.known(name)
 
     def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether a task exists for a request's caller. It does if the caller can see the tool that created the
-        task.
+        """Return whether a request's caller can see the tool that created a task. For other callers, the task doesn't
+        exist.
 
         If this tool was removed, its scopes are unknown. If any tools depend on the caller, the task is then hidden
         from callers whose scopes are checked.
@@ -365,7 +365,8 @@ class Tools:
             scope.exchange.check_scopes(entry.scopes)
 
     def has_task_scopes(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether a list of tasks may include a task. It may if `check_scopes` accepts the request's caller."""
+        """Return whether a list of tasks for a request's caller may include a task. It may if `check_scopes` raises no
+        error."""
         try:
             self.check_scopes(scope, record)
         except CodedError:

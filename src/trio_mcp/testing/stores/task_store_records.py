@@ -290,8 +290,8 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("two"), limit=1, scope_limit=1)
 
     async def test_void_refuses_a_creation_that_is_still_under_way(self) -> None:
-        """If the id is unknown, `discard` returns false. For a while, `create` refuses this id, because its creation
-        may still be under way.
+        """If the id is unknown, `discard` returns false. For a while, `create` refuses this id, because another
+        `create` call with this id may still be under way.
 
         A `create` call that is still under way then fails.
         """
@@ -335,8 +335,8 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(other, "one") == new
 
     async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
-        """`change` compares only the mark. If the mark differs, `change` refuses, even if the version number is the
-        same."""
+        """`change` compares only the mark. If the mark differs, `change` refuses, even if the version number
+        matches."""
         async with self.open_store() as store:
             one = await create(store, record("one"))
             new = await change(store, one, message="new")
