@@ -111,7 +111,7 @@ def test_compressed_media_file_has_the_mime_type_of_the_compression() -> None:
     [
         (lambda: Image(b"png"), r"the MIME type of this Image is unknown: write Image\(data, 'image/TYPE'\)"),
         (lambda: Audio("bell"), r"the MIME type of this Audio is unknown"),
-        (lambda: Image("rows.csv"), r"the MIME type of Image must begin with 'image/', not be 'text/csv'"),
+        (lambda: Image("rows.csv"), r"the MIME type of Image must begin with 'image/', but is 'text/csv'"),
         (lambda: Audio(b"", "image/png"), r"the MIME type of Audio must begin with 'audio/'"),
         (lambda: Image("a.png", max_bytes=0), r"max_bytes must be greater than 0"),
     ],

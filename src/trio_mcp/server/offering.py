@@ -331,7 +331,7 @@ class Offering:
         self._switch(tags, enabled=False)
 
     def enable(self, *tags: str) -> None:
-        """Undo `disable` for these tags: show the tools, resources, templates and prompts again, and notify clients.
+        """Undo `disable` for ``tags``: show the tools, resources, templates and prompts again, and notify clients.
         Raises the same errors as `disable`."""
         self._switch(tags, enabled=True)
 

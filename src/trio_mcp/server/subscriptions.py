@@ -257,7 +257,7 @@ class ClientSubscriptions:
                 stream.notify(row, params)
 
     def everything_changed(self) -> None:
-        """Notify the client that everything it requested may have changed, each list and each resource.
+        """Notify the client that every list and resource that it subscribed to may have changed.
 
         This concerns a legacy client, and all streams.
 
@@ -280,8 +280,8 @@ def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
-    """Return the names of the extensions whose notifications the client requested, except extensions that the client
-    didn't declare in this request."""
+    """Return the names of the extensions whose notifications the client requested. Extensions that the client didn't
+    declare in this request are left out."""
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
 
@@ -375,7 +375,7 @@ class ListenStream:
         self._send(_line(method, self._params()))
 
     def resource_updated(self, uri: str) -> None:
-        """Send on the stream that the resource ``uri`` has changed."""
+        """Report on the stream that the resource ``uri`` has changed."""
         self._send(_line("notifications/resources/updated", self._params(uri=uri)))
 
     def task_changed(self, state: DetailedTask) -> None:

@@ -69,7 +69,7 @@ class Media:
         guessed = None if isinstance(self.source, bytes) else _guessed(os.fspath(self.source))
         known = self.mime_type or guessed or self._default_mime_type()
         if not known.startswith(self._KIND):
-            raise ValueError(f"the MIME type of {name} must begin with {self._KIND!r}, not be {known!r}")
+            raise ValueError(f"the MIME type of {name} must begin with {self._KIND!r}, but is {known!r}")
         object.__setattr__(self, "mime_type", known)
 
     def _default_mime_type(self) -> str:

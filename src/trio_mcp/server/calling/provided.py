@@ -143,7 +143,7 @@ class _LoopValues(_ProvidedValues):
             raise
 
     def begin_grace(self) -> None:
-        """Do nothing: in an asyncio task, the cleanup of dependencies can wait even after a cancellation."""
+        """Do nothing: an asyncio task needs no grace period, because its cleanup can wait even after a cancellation."""
 
 
 class InjectedHandler:

@@ -40,8 +40,8 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
 
 
 def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
-    """Return advice for a handler that used ``ctx.task`` in a call that isn't a task, and therefore failed. Return
-    `None` for any other ``error``."""
+    """Return advice for a handler that failed because it used ``ctx.task`` in a call that isn't a task. Return `None`
+    for any other ``error``."""
     from ..context.tasks import TaskContext  # lazy import, see `check_declaration`
 
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):

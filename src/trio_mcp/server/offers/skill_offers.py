@@ -235,7 +235,7 @@ class SkillOffers:
         for offer, inside in self._at(params.uri, ctx.auth):
             if inside not in offer.skill.files:
                 return ReadDirectoryResult(list(_children(offer.skill, inside, params.uri)))
-        raise _not_found("No skill of this server has a folder", params.uri)
+        raise _not_found("This server has no skill folder", params.uri)
 
 
 def _not_found(what: str, uri: str) -> CodedError:
