@@ -428,7 +428,9 @@ async def test_tools_of_a_failed_server_stay_listed_by_the_gateway_and_calls_fai
             await client.call_tool("dead__wait")
         assert caught.value.code == UPSTREAM_LOST
         before = trio.current_time()
-        with pytest.raises(PeerError, match="'dead', a server behind this gateway, has failed") as caught:
+        with pytest.raises(
+            PeerError, match="'dead', a server behind this gateway, is unavailable: it has failed"
+        ) as caught:
             await client.call_tool("dead__act")
         assert caught.value.code == UPSTREAM_LOST
         assert trio.current_time() == before

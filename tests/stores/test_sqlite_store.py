@@ -181,9 +181,11 @@ async def test_task_store_file_of_a_newer_version_is_refused_and_not_changed(pat
     execute(path, "PRAGMA user_version = 3")
     before = content(path)
     async with SQLiteTaskStore(path) as store:
-        with pytest.raises(OSError, match=r"has version 3, written by a newer trio-mcp; this one supports version 2"):
+        with pytest.raises(
+            OSError, match=r"has schema version 3, written by a newer trio-mcp; this one supports version 2"
+        ):
             await create(store, record("two"))
-        with pytest.raises(OSError, match="has version 3"):
+        with pytest.raises(OSError, match="has schema version 3"):
             await store.read("ann", "one")
     assert content(path) == before
 
@@ -194,7 +196,7 @@ async def test_task_store_file_of_a_prerelease_version_is_refused_and_not_change
     execute(path, "PRAGMA user_version = 1")
     before = content(path)
     async with SQLiteTaskStore(path) as store:
-        with pytest.raises(StoreDown, match=r"has version 1, .* move the file away, and a new one is created"):
+        with pytest.raises(StoreDown, match=r"has schema version 1, .* move the file away, and a new one is created"):
             await create(store, record("two"))
     assert content(path) == before
 

@@ -176,7 +176,7 @@ class AsyncioThread:
         while not is_over():
             try:
                 self._loop.run_forever()
-            # Log these exceptions and continue, because they would end the event loop and all its calls.
+            # Log a SystemExit or KeyboardInterrupt, and continue: it would end the event loop and all its calls.
             except (SystemExit, KeyboardInterrupt) as error:
                 logger.exception("a task of asyncio raised %s, which would end the server", type(error).__name__)
 
@@ -295,7 +295,7 @@ class LoopCalls:
                 self._nursery.start_soon(run)
 
         if not self._trio_run.call_soon(copy_context().run, start):
-            raise RuntimeError("the call was not made, because the server has ended")
+            raise RuntimeError("the trio function was not called, because the server has ended")
         return await self._wait(ended, scope)
 
     async def _wait(self, ended: asyncio.Future[outcome.Outcome[T] | None], scope: trio.CancelScope) -> T:

@@ -266,7 +266,7 @@ class HeldBytes:
 
 
 class EvictionQueue(Generic[T]):
-    """Keeps the items of a server's callers, such as sessions, and tells which item to remove if there are too many.
+    """Keeps the items of a server's callers, such as sessions, and selects the item to remove if there are too many.
 
     When a caller has too many items, the oldest item is evicted from the caller's connection or client with the most
     items.

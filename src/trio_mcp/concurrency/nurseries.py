@@ -147,7 +147,7 @@ class ServiceNursery:
     ) -> None:
         with trio.CancelScope() as scope:
             # Don't shield the new task before it has started, because a cancellation of `start` must still stop it.
-            # Don't shield it if the calling task was cancelled, because the calling task then waits until it has ended.
+            # Don't shield the new task if the calling task was cancelled and waits for the new task to end.
             def shield() -> None:
                 if trio.current_effective_deadline() > -math.inf:
                     self._shield(scope)

@@ -41,7 +41,7 @@ async def run_in_worker(
     graces: Callable[[], Graces],
     abandoned: Callable[[], object] | None = None,
 ) -> T:
-    """Run ``call`` in a worker thread, and return its result. The thread counts towards ``share``.
+    """Run ``call`` in a worker thread, and return its result. The thread counts towards the limits of ``share``.
 
     Tasks that call this function one after another, with no other task running in between, get their threads in the
     same order.
@@ -189,7 +189,7 @@ class Work(Generic[T]):
         return self._ends.pop().unwrap()
 
     def _body(self) -> None:
-        # The worker thread sets `_started` before it checks `_given_up`. trio's thread does it the other way round.
+        # This thread sets `_started`, then checks `_given_up`. trio's thread sets `_given_up`, then checks `_started`.
         # So at least one of the two threads sees the flag of the other thread.
         self._started = True
         if self._given_up:
@@ -298,7 +298,7 @@ class Workers:
         return share
 
     def free(self, state: SlotState) -> int:
-        """Return how many more threads may be in ``state``.
+        """Return how many more threads may enter the state ``state``.
 
         The number is 0 or negative if the limit is reached.
         """
@@ -310,7 +310,7 @@ class Workers:
         self._counts[after] += 1
 
     def wake_waiting(self) -> None:
-        """Wake waiting calls for which threads are free now, in turns.
+        """Wake waiting calls for which threads are free now. The callers take turns.
 
         One call of each caller is woken, then the next call of each caller.
         """
@@ -374,7 +374,7 @@ class WorkerShare:
         share if its own calls wait."""
 
     def may_have(self, state: SlotState) -> bool:
-        """Return true if the caller may have one more thread in ``state``."""
+        """Return true if the caller may have one more thread in the state ``state``."""
         held, share = 0, self
         while share is not None:
             if not share._caller.alone:
@@ -383,7 +383,7 @@ class WorkerShare:
         return leaves_enough(held, self.workers.free(state))
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count one thread in the state ``after`` instead of ``before``.
+        """Count one of the caller's threads in the state ``after`` instead of ``before``.
 
         If a thread became free, waiting calls can run.
         """
@@ -397,7 +397,7 @@ class WorkerShare:
             self.workers.wake_waiting()
 
     def _enqueue(self) -> None:
-        """Append this share to the queue of shares with waiting calls, because it now has one.
+        """Append this share to the queue of shares with waiting calls, because this share now has a waiting call.
 
         Also append each share that contains this share.
         """
@@ -408,7 +408,7 @@ class WorkerShare:
             share = share._within
 
     def _dequeue(self) -> None:
-        """Remove this share from the queue of shares with waiting calls, because none of its own calls waits any
+        """Remove this share from the queue of shares with waiting calls, because this share has no waiting call any
         more."""
         del self.queue[self]
         share = self
@@ -443,7 +443,7 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
-        """Wake the call of this share that has waited longest for a worker thread.
+        """Wake the caller's call that has waited longest for a worker thread.
 
         Return false if no waiting call can run.
         """

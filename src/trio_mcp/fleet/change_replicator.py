@@ -160,7 +160,7 @@ class ChangeReplicator:
 
     @property
     def unrecorded(self) -> Collection[str]:
-        """The changes made on this replica that may not be in the shared change log yet."""
+        """The changes made on this replica that possibly aren't in the shared change log yet."""
         return self._recording.union(self._pending)
 
     # Changes of this replica
@@ -225,7 +225,7 @@ class ChangeReplicator:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # another replica's notification of an equal change may have been counted as this replica's
+            else:  # an equal change of another replica may have been taken for this replica's own change
                 self._notify_observers(changed)
             return False
         return True
@@ -291,7 +291,7 @@ class ChangeReplicator:
         attempt = 1
         while True:
             await self._signal.next_poll()
-            self._is_lost = True  # skip notifications during the read, because it may already return their changes
+            self._is_lost = True  # skip notifications during the read, which may already return the same changes
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:

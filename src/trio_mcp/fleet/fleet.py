@@ -74,9 +74,10 @@ class ReplicaFleet(HttpFleet):
         self.retries.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
-        """Wait until no unfinished work on this replica concerns other replicas. See `Fleet.drain`.
+        """Wait until no handler on this replica waits for a client's input, and no request from another replica runs
+        here.
 
-        Then no handler waits for a client's input, and no request from another replica runs here.
+        See `Fleet.drain`.
         """
         await self.retries.drain()
 

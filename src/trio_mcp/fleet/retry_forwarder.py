@@ -79,7 +79,7 @@ class _ForwardedCall:
         self._sleeper = Sleeper()
 
     def deliver(self, message: ReplicaMessage, batch: LinesMessage) -> None:
-        """Store a batch of messages that the handler's replica has sent. A batch may arrive before an earlier one."""
+        """Store a batch of messages that the handler's replica has sent. Batches may arrive out of order."""
         if batch.index < self.next_index:  # a repeated batch: the client has already received its messages
             message.ack()
         elif batch.index >= self.next_index + BATCH_WINDOW:
@@ -142,7 +142,7 @@ class RetryForwarder:
 
     @property
     def is_idle(self) -> bool:
-        """True while no request is running that this replica has forwarded, or has received from another replica."""
+        """True while no request is running that was forwarded from or to this replica."""
         return not (self._forwarded or self.receiver.exchanges)
 
     # Lifecycle
@@ -156,8 +156,8 @@ class RetryForwarder:
             await self.receiver.run(task_status=task_status)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Begin the shutdown of the server: waiting handlers and forwarded requests get `Limits.drain_timeout` to
-        finish.
+        """Begin the shutdown of the server: waiting handlers and forwarded requests must finish within
+        `Limits.drain_timeout`.
 
         These are the handlers that wait for a client's input, and the requests that other replicas have forwarded.
 
@@ -184,7 +184,7 @@ class RetryForwarder:
         with trio.move_on_after(_FAREWELL_TIMEOUT):
             await self.receiver.wait_finished()
 
-    # The following methods forward retried requests whose handlers wait on another replica.
+    # The following methods forward a client's retry to the replica where the request's handler is waiting.
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
         """Resume the handler of ``retry``, which waits for the client's input on another replica, and return the

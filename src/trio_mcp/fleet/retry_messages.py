@@ -173,7 +173,7 @@ class MessageSeal:
         return self._keys.seal(msgspec.msgpack.encode(content), about)
 
     def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Decrypt ``message``, and return its content as an instance of ``form``.
+        """Decrypt ``message``, and return its content as an instance of the class ``form``.
 
         If the message can't be read, refuse it and return `None`.
         """

@@ -54,8 +54,8 @@ def replica_lost() -> CodedError:
 
 
 class ForwardedExchange(Exchange):
-    """The `Exchange` of a retried request that the replica ``forwarder`` has forwarded to this replica, under the
-    number ``number``."""
+    """The `Exchange` of a retried request that the replica ``forwarder`` has forwarded to this replica. ``number`` is
+    the request's number."""
 
     __slots__ = ("abort_writing", "forwarder", "is_over", "number")
 
@@ -163,18 +163,18 @@ class RetryReceiver:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def cancel_all(self, reason: str) -> None:
-        """Cancel all forwarded requests, because the server is shutting down. The forwarding replicas get an error if
-        there is time."""
+        """Cancel all forwarded requests, because the server is shutting down. If there is time, the replicas that
+        forwarded them get an error."""
         for exchange in tuple(self.exchanges.values()):
             exchange.cancel_all(CancelCause.SHUTDOWN, reason)
 
     async def wait_finished(self) -> None:
-        """Wait until no forwarded request runs on this replica, and all last messages are sent."""
+        """Wait until no forwarded request runs on this replica, and the last messages of these requests are sent."""
         while self.exchanges:
             await self._all_finished.park()
 
     def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
-        """Return the numbers of those forwarded requests that aren't running on this replica.
+        """Return those ``numbers`` for which no forwarded request is running on this replica.
 
         ``numbers`` are request numbers of the replica ``forwarder``.
         """
@@ -200,7 +200,7 @@ class RetryReceiver:
             message.refuse(str(error))
             return
         event = self._state.receive(Request(retry.id, retry.method, params, retry.size))
-        # If the request is invalid, a replica with another version of trio-mcp has forwarded it.
+        # Only a replica with another version of trio-mcp can have forwarded an invalid request.
         if not isinstance(event, RequestReceived):
             message.refuse("it has another version")
             return

@@ -137,8 +137,8 @@ class Gateway(Server):
             self.middleware("tools/call")(self._refuse_held)
 
     async def _refuse_held(self, request: ServerRequest, next: Next) -> Any:
-        """Middleware for tool calls: for a tool that isn't approved yet, the error says so, instead of "unknown
-        tool"."""
+        """Middleware for tool calls. A call of a tool that isn't approved yet fails with an error that says so, not
+        with "unknown tool"."""
         self._check_held(request)
         try:
             return await next(request)
@@ -147,7 +147,7 @@ class Gateway(Server):
             raise
 
     def _check_held(self, request: ServerRequest) -> None:
-        """Raise `CodedError` if the request calls a member's tool that isn't approved yet."""
+        """Raise `CodedError` if the request calls a tool of a member server that isn't approved yet."""
         name, catalogue = request.params.name, self._group.catalogue
         is_own = request.offer is not None and name not in self._shown["tools"]
         if not is_own and catalogue._find("tools", name) is None and (held := catalogue.held.get(name)) is not None:
@@ -176,7 +176,7 @@ class Gateway(Server):
 
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Follow the changes of the group's members while the gateway runs: see `Server._open_lifespan`."""
+        """Follow the changes of the group's member servers while the gateway runs: see `Server._open_lifespan`."""
         async with super()._open_lifespan(host), open_service_nursery("the gateway has ended") as nursery:
             for name in LISTS:
                 self._update_list(name)
@@ -238,7 +238,7 @@ class Gateway(Server):
                 nursery.start_soon(self._sync_member, status.name, followed)
 
     def _update_instructions(self) -> None:
-        """Rewrite the gateway's instructions for the model, which contain the current states of the members."""
+        """Rewrite the gateway's instructions for the model, which contain the current states of the member servers."""
         parts = [] if self._own_instructions is None else [self._own_instructions]
         for name, status in self._group.statuses.items():
             words = f"Server {name!r} is {status.state}."
@@ -255,13 +255,14 @@ class Gateway(Server):
         self.instructions = "\n\n".join(parts) or None
 
     async def _sync_member(self, member: str, followed: WeakSet[Client]) -> None:
-        """Subscribe to the resources of ``member`` that the gateway's clients watch, and notify the clients of changes.
+        """Subscribe to those resources of the member server ``member`` that the gateway's clients watch, and notify the
+        clients of changes.
 
         This ends when the member's connection is lost.
         """
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
-            # The gateway is already subscribed; only the problems of the member's lists have changed.
+            # If the gateway already follows this client, only problems with the member server's lists have changed.
             if client in followed:
                 return
             followed.add(client)

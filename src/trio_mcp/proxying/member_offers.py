@@ -73,23 +73,23 @@ class MemberFunction(UserFunction):
         return cls(*_any_function().copied_fields(), forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return an empty dict. Arguments aren't converted to parameters here, because the member validates them
+        """Return an empty dict. The member server of the group, which receives the request, validates the arguments
         itself."""
         return {}
 
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Forward the request to the member. See `UserFunction.call`."""
+        """Forward the request to the member server of the group. See `UserFunction.call`."""
         return self.forward(scope, bound)
 
 
 @cache
 def _any_function() -> UserFunction:
     async def call_member(arguments: dict[str, Any]) -> Any:
-        """A placeholder for registries, which need a function for each tool, prompt and resource.
+        """A placeholder that is never called. Registries need a function for each tool, prompt and resource.
 
-        It isn't called, because requests are forwarded to the member server.
+        The requests are forwarded to the member server.
         """
 
     return UserFunction.of(call_member)
@@ -120,13 +120,13 @@ class MemberOffers:
         return RegisteredPrompt(entry.renamed, self._function(entry))
 
     def resource(self, entry: CatalogueEntry[Any]) -> RegisteredResource:
-        """Return the gateway's resource or resource template for a catalogue entry. Requests are forwarded with the
-        member's own URI."""
+        """Return the gateway's resource or resource template for a catalogue entry. Requests are forwarded with the URI
+        that the member server itself uses."""
         return self._resource(entry.renamed, entry.member)
 
     def unlisted(self, member: str, uri: str) -> RegisteredResource:
-        """Return a resource of the gateway for ``uri``, a URI of a member, even if the member doesn't list the
-        resource."""
+        """Return a resource of the gateway for ``uri``, a URI of the member server ``member``, even if that server
+        doesn't list the resource."""
         return self._resource(Resource(uri, uri), member)
 
     def _resource(self, listed: Resource | ResourceTemplate, member: str) -> RegisteredResource:
@@ -148,20 +148,20 @@ class MemberOffers:
 
 
 class MemberURIs(UriTemplate):
-    """A URI pattern that matches all URIs of a member server. The member itself decides which of them exist."""
+    """A URI pattern that matches all URIs of a member server. The member server decides which of these URIs exist."""
 
     def __init__(self, member: str) -> None:
         self._member = member
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return an empty dict if ``uri`` belongs to the member; otherwise `None`. See `UriTemplate.match`."""
+        """Return an empty dict if ``uri`` belongs to the member server; otherwise `None`. See `UriTemplate.match`."""
         parsed = parse_uri(uri)
         return {} if parsed is not None and parsed[0] == self._member else None
 
 
 class MemberResources(Resources):
-    """The gateway's resources: those of all its member servers, even unlisted ones. Also counts the clients that watch
-    each resource."""
+    """The gateway's resources: all resources of its member servers, even unlisted ones. Also counts the clients that
+    watch each resource."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, offers: MemberOffers) -> None:
         super().__init__(page_size, hints)
@@ -198,13 +198,13 @@ class MemberResources(Resources):
         self.news.unpark_all()
 
     def watched_of(self, member: str) -> set[str]:
-        """Return the resources of ``member`` that clients watch, as the member's own URIs."""
+        """Return the URIs of those resources of ``member`` that clients watch. The URIs are the member server's own."""
         return set(self._watchers.get(member, ()))
 
 
 class MemberCompletions(Completions):
-    """Completes arguments of the member servers' prompts and resource templates, by forwarding the requests to the
-    members."""
+    """Completes arguments of prompts and resource templates, by forwarding the completion requests to the member
+    servers."""
 
     def __init__(self, prompts: Prompts, resources: Resources, forwarder: Forwarder) -> None:
         super().__init__(prompts, resources)
@@ -214,7 +214,8 @@ class MemberCompletions(Completions):
         return 1
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
-        """Return a function that forwards a completion request to the member: see `Completions.find`."""
+        """Return a function that forwards a completion request to the responsible member server: see
+        `Completions.find`."""
         is_prompt = kind == "prompt"
         entry = self._forwarder.group.catalogue._find("prompts" if is_prompt else "resource_templates", name)
         if entry is None:
@@ -250,14 +251,15 @@ class GatewaySkills(SkillsExtension):
         self._forwarder = forwarder
 
     def _register(self, server: Any) -> None:
-        """Register handlers that forward the skills extension's requests to the members: see `Extension._register`."""
+        """Register handlers that forward the skills extension's requests to the member servers: see
+        `Extension._register`."""
         server.handles(self._listing)(self._list)
         server.handles(self._getting)(self._get)
         server.handles(self._reading)(self._read)
 
     def declared(self) -> JSONObject | None:
         """Return the settings with which the gateway now declares the skills extension. They combine the settings of
-        all connected members.
+        all connected member servers.
 
         Returns `None` if no member has skills.
         """
@@ -279,7 +281,7 @@ class GatewaySkills(SkillsExtension):
         )
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
-        """Return the next page of all members' skills.
+        """Return the next page of the skills of all member servers.
 
         Members that can't list their skills are skipped, because a list of skills may be incomplete (SEP-2640,
         Enumeration).
@@ -342,7 +344,8 @@ class GatewaySkills(SkillsExtension):
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
-    """Return the skill ``skill`` of ``member`` with catalogue URIs in place of the member's URIs.
+    """Return the skill ``skill`` of the member server ``member``, with the gateway's URIs in place of that server's
+    URIs.
 
     Invalid parts of ``skill`` are returned unchanged.
     """

@@ -62,7 +62,7 @@ class GatewayCaller(Downstream):
 
     @property
     def legacy(self) -> Revision | None:
-        """`None`, because a gateway's client gets a member's messages only within calls."""
+        """Always `None`, because a gateway's client gets a member server's messages only within calls."""
         return None
 
     @property
@@ -139,8 +139,8 @@ class MemberUpstream(Upstream):
         member speaks a modern revision."""
 
     def cannot_ask_if(self, error: str) -> bool:
-        """Return whether the member's ``error`` means that it can only send requests to clients over a connection in a
-        legacy revision.
+        """Return whether ``error`` means that the member server can send requests to clients only over a connection in
+        a legacy revision.
 
         Such requests are sampling, elicitation and roots requests.
 
@@ -156,7 +156,7 @@ class MemberUpstream(Upstream):
         return not self._calls
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return false: clients of a gateway never see a member's tasks."""
+        """Return false, because clients of a gateway never see the tasks of a member server."""
         return False
 
     @contextmanager
@@ -199,7 +199,9 @@ class Forwarder:
             try:
                 return await self.group.client(member)
             except MemberUnavailable as error:
-                raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, {error.reason}") from None
+                raise CodedError(
+                    UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is unavailable: it {error.reason}"
+                ) from None
         status = self.group.statuses.get(member)
         state = "gone" if status is None else status.state
         raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is {state}; try again later")
@@ -213,7 +215,7 @@ class Forwarder:
         client = await self.client(member)
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
-        request.unpack()  # decode the parameters, because an MCP task stores them as JSON text
+        request.unpack()  # decode the parameters: if the request runs as an MCP task, they are stored as JSON text
         try:
             with upstream.caller_of(scope) as caller:
                 if request.revision.handshake:
@@ -239,7 +241,8 @@ class Forwarder:
 
 
 def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
-    """Return ``result``, a result of ``member``, with catalogue URIs in place of the member's URIs."""
+    """Return ``result``, a result of the member server ``member``, with the gateway's URIs in place of that server's
+    URIs."""
     block, contents = partial(_block, member), partial(with_uri, member)
     match method:
         case "tools/call":

@@ -123,7 +123,7 @@ def without_meta(members: JSONObject, key: str) -> JSONObject:
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """Return ``wanted`` with those parts of ``data`` added that weren't understood.
+    """Return ``wanted``, with the parts of ``data`` that weren't understood added unchanged.
 
     ``known`` is the part of ``data`` that was understood, and was converted to ``wanted``.
     """

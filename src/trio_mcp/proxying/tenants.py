@@ -306,7 +306,7 @@ def _options_of(request: InboundRequest) -> ClientOptions:
 
 
 class Tenants:
-    """The callers of a proxy on ``connection``, a connection to the proxy.
+    """The callers that send requests to a proxy over ``connection``.
 
     Usually this is a single client. If the connection carries the requests of all HTTP clients, it is one caller for
     each principal, and one for all clients without a principal.

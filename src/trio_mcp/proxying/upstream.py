@@ -154,7 +154,7 @@ class Upstream(Relay):
             on_change(event, named)
 
     def _deliver_log_to_call(self, event: NotificationReceived) -> bool:
-        """Deliver a log message to the call within whose response it came.
+        """Deliver a log message to the call on whose response stream it arrived.
 
         Returns false if that call is unknown, so that the message may go to every client.
         """

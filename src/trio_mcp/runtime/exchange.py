@@ -77,7 +77,8 @@ class Exchange:
 
     @property
     def party(self) -> object:
-        """The client that may continue a handler that waits for the client's retry.
+        """The client's identity. A handler that waits for a client's retry is continued only by a retry with the same
+        identity.
 
         This is the principal or, without a principal, the exchange itself. Without principals, all clients of a
         stateless HTTP endpoint, on all of its replicas, count as one client.

@@ -309,7 +309,7 @@ class Tracing(Protocol):
     """Creates an observer for each connection, which traces the connection's requests."""
 
     def _watch_load(self, load: Load) -> None:
-        """Start to observe the request counters of a server or client, which is starting."""
+        """Start to observe the request counters ``load`` of a server or client that is starting."""
         ...
 
     def _tracer_of(self, network: str | None) -> Tracer:

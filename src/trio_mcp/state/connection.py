@@ -602,5 +602,5 @@ def no_initialize(member: Message | Unreadable) -> Refused | None:
 
 
 def refused(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:
-    """Return the event for an inbound request that must be answered with this error."""
+    """Return the event for an inbound request that must be answered with the error ``code`` and ``message``."""
     return Refused(ErrorResponse(request_id, code, message, data))

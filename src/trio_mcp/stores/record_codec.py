@@ -175,7 +175,7 @@ class RecordCodec:
 
     @property
     def forms(self) -> Sequence[bytes]:
-        """The values of `StoredRecord.form` that this codec can decode. New rows get the first one."""
+        """The values of `StoredRecord.form` that this codec can decode. New rows get the first value."""
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
@@ -270,7 +270,7 @@ class RecordCodec:
 
 
 def encoded(text: str) -> bytes:
-    """Encode a string as bytes that sort in the same order.
+    """Encode a string as bytes. Such bytes sort in the same order as the strings.
 
     Any string is accepted, because a peer may send strings that aren't valid Unicode.
     """

@@ -378,9 +378,10 @@ class ReplayGuard(Protocol):
     """Stores values that may be used only once among all replicas, for example DPoP proofs."""
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Store ``digest``, a value of 32 bytes, for ``ttl_ms`` milliseconds, and return true.
+        """Store ``digest``, a value of 32 bytes, for ``ttl_ms`` milliseconds. Return false if it was already stored,
+        otherwise true.
 
-        If it is already stored, change nothing and return false: if several replicas try, only one gets true. After
+        If several replicas store the same value, only one of them gets true. A stored value isn't changed. After
         `Uncertain`, treat the value as used.
         """
         ...
@@ -393,9 +394,9 @@ class RateLimits(Protocol):
     """
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the bucket ``key``, and return 0.
+        """Take a token from the bucket ``key``. Return the milliseconds to wait if the bucket is empty, otherwise 0.
 
-        If the bucket is empty, return the milliseconds until its next token, rounded up.
+        The wait ends when the bucket gets its next token. It is rounded up.
 
         A bucket starts full, with ``burst`` tokens, and gets ``limit`` tokens per ``period_ms``, evenly spaced, up to
         ``burst``. A full bucket isn't stored.

@@ -80,7 +80,7 @@ class Database:
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        """Call ``look``, which only reads the file, with a connection, and return its result."""
+        """Call ``look`` with a connection, and return its result. ``look`` must only read the file."""
         return await self._reads.run(look)
 
     def state(self) -> tuple[int, int]:
@@ -397,14 +397,14 @@ class Location:
         if version > schema.version:
             raise OSError(
                 errno.EINVAL,
-                f"{self.path} has version {version}, written by a newer trio-mcp; this one supports version"
+                f"{self.path} has schema version {version}, written by a newer trio-mcp; this one supports version"
                 f" {schema.version}",
             )
         if 0 < version < schema.version:
             raise OSError(
                 errno.EINVAL,
-                f"{self.path} has version {version}, from before the first release; this trio-mcp supports version"
-                f" {schema.version}: move the file away, and a new one is created",
+                f"{self.path} has schema version {version}, from before the first release; this trio-mcp supports"
+                f" version {schema.version}: move the file away, and a new one is created",
             )
         return version
 
@@ -566,7 +566,8 @@ class WriteAheadLog:
         self._long = _LONG_LOG
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that change when any process writes, unless two writes are only milliseconds apart.
+        """Return numbers that change when any process writes. A second write within milliseconds may leave the numbers
+        unchanged.
 
         This is fast enough to call in trio's thread.
         """

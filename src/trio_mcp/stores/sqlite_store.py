@@ -92,7 +92,7 @@ _LEASE: Final = "UPDATE leases SET holder = ?, leased_until = ? WHERE number IN 
 _COUNT_CLAIM: Final = "UPDATE tasks SET epoch = epoch + 1, version = version + 1, mark = ? WHERE number IN ({numbers})"
 _CLAIMED: Final = f"{_SELECT} WHERE tasks.number IN ({{numbers}})"
 # Each of these statements changes thousands of tasks, and returns at most one row.
-# If it returned more rows, the database thread would wait for trio's thread once per row.
+# If a statement returned many rows, the database thread would wait for trio's thread once per row.
 _RENEW: Final = """
 UPDATE leases SET leased_until = ? WHERE holder = ? AND hex(id) IN (SELECT value FROM json_each(?))
 """
@@ -288,7 +288,7 @@ class DatabaseTaskStore:
             try:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
-                # Claim the other tasks anyway. This error is only logged again after the task's new lease has expired.
+                # Claim the other tasks anyway. The unreadable task is leased too: this limits its log messages.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
@@ -447,7 +447,7 @@ class DatabaseHints(AsyncIterator[Hint]):
             with trio.move_on_at(self._next_poll):
                 return await anext(self._own)
             # Poll only while a process changes the file, because a poll uses a thread.
-            # Poll once more after the last change, because the file's size and time may not show it.
+            # The file's size and time may not show the last change, so poll once more after it.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):

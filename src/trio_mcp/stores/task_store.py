@@ -272,10 +272,10 @@ class TaskStore(Protocol):
         ...
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a task record, and return true.
+        """Delete a task record, and return true. If the record doesn't exist, prevent its creation, and return false.
 
-        If it doesn't exist, prevent its creation for ``retention_ms``, and return false: a call of `create` that ended
-        with `Uncertain` may still be in progress.
+        The creation is prevented for ``retention_ms``, because a call of `create` that ended with `Uncertain` may still
+        be in progress.
         """
         ...
 

@@ -70,8 +70,8 @@ class TaskClientChannel:
         self.is_lost = True
 
     def admits(self, question: InputRequest) -> bool:
-        """Return whether the client has declared the capabilities that an elicitation, sampling or roots request
-        requires. ``question`` is the request."""
+        """Return whether the client has declared the capabilities that ``question``, an elicitation, sampling or roots
+        request, requires."""
         return not self._request.missing(capability_for(question))
 
     def send_question(self, question: InputRequest, task_id: str, owner: CallOwner, key: str) -> DetachedCall:
@@ -301,7 +301,7 @@ class CoreClient(Asker):
             way.outbox.put(line + b"\n", self)
 
     def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
-        """Send the client a request of the task's handler that can't be stored in the task record.
+        """Send the client a request that the task's handler makes, and that can't be stored in the task record.
 
         Raises `NoBackChannel` if the client isn't connected.
         """

@@ -339,7 +339,7 @@ class TaskHost:
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        with trio.move_on_after(_SHORT_TIME):  # if storing the outcome takes longer, `remove` writes it
+        with trio.move_on_after(_SHORT_TIME):  # if this takes longer, `remove` stores the outcome
             await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
@@ -418,7 +418,7 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                # The claim hasn't changed during the read; otherwise the record may be outdated, and is read again.
+                # Stop if the claim hasn't changed during the read. Otherwise the record may be outdated: read it again.
                 break
         else:
             return

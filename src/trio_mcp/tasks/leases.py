@@ -168,7 +168,7 @@ class Leases:
         return found
 
     async def _wait_for_renewal(self, since: float) -> None:
-        """Wait for the end of a renewal of the leases that began at the time ``since`` or later."""
+        """Wait until the leases were renewed by a renewal that began at or after the time ``since``."""
         if self._began >= since:
             await trio.lowlevel.checkpoint()
             return
@@ -184,7 +184,7 @@ class Leases:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # If this time is in the past, this process was suspended or late.
+                # If ``end`` is in the past, this process was suspended or late.
                 # The lease may still be valid in the store, so wait for a renewal.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
@@ -201,7 +201,7 @@ class Leases:
                     logger.error("%d tasks are cancelled here: %s", len(due), NOT_RENEWED)
             ends = {
                 task.held_until for task in self._live if task.is_at_risk
-            }  # this set is small, because leases that were renewed together end together
+            }  # these are few times, because leases that were renewed together end together
             pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
             with trio.move_on_after(pause):
                 await self._looker.sleep()

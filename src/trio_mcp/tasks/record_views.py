@@ -66,7 +66,7 @@ def extension_created(record: TaskRecord) -> CreatedTask:
 
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result of a background task as if the call had not become a task.
+    """Return the result of a background task in the form that a call without a task would have returned.
 
     ``outcome`` is the task's outcome, and ``revision`` the protocol revision of the result.
 

@@ -56,7 +56,7 @@ class OutcomeReplies(Replies):
             if meta := {key: each for key, each in meta.items() if key != SERVER_INFO}:
                 data["_meta"] = meta
         request.failed = data.get("isError") is True
-        # The response surrounds the result with this number of JSON levels.
+        # The last argument is the number of JSON levels that surround the result in the response.
         return encode_readable(data, 1 if revision.tasks == "core" else 2)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
@@ -133,7 +133,7 @@ class OutcomeWriter:
             task.client.notify(record)
 
     def _cut_off(self, task: RequestTask) -> Transition | Outcome:
-        """Return the change for the record of a task that was cancelled before its end.
+        """Return the outcome, or the change of the task record, for a task that was cancelled before it ended.
 
         The record doesn't show the cancellation yet.
         """
@@ -142,7 +142,7 @@ class OutcomeWriter:
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
         if is_given_up and self.goes_on_elsewhere(task):
             # Don't count runs that a graceful shutdown or an outage of the store has ended.
-            # Otherwise frequent deployments would make long tasks fail.
+            # If such runs counted, frequent deployments would make long tasks fail.
             return lambda record, _: released(record, counts=False)
         # If the task was cancelled by its client, the record couldn't be written at that time, so write it now.
         if cause is CancelCause.TASK and cancellation is not None:
@@ -189,5 +189,5 @@ class MessageWriter:
 
 
 def _with_own_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
-    # The messages of an external task are set elsewhere.
+    # If code other than the handler does the task's work, that code sets the status messages.
     return None if record.is_external else with_message(record, now, message)

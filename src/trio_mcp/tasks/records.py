@@ -227,7 +227,7 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # if this process has claimed the task again, the loop tries once more instead
+                    return None  # the loop continues if this process has claimed the task again
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Read the stored task record, and pass it to ``reacquire``.

@@ -286,8 +286,8 @@ class CoreRemoteTask(RemoteTask):
 
 
 class _ResultCall:
-    """Calls ``tasks/result`` in the background, which blocks until the task has ended. Meanwhile, ``looks`` schedules
-    the polls of the task."""
+    """Sends ``tasks/result`` in the background. The peer responds when the task has ended. Meanwhile, ``looks``
+    schedules the polls of the task."""
 
     def __init__(self, ask: Ask, task_id: str, looks: PollSchedule) -> None:
         self._ask = ask

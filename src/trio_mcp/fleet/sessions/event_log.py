@@ -119,7 +119,7 @@ async def forget_events(events: EventLog, session_id: str) -> None:
 
 
 async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: Callable[[OSError], None]) -> T:
-    """Call ``call`` again and again until the shared storage is available, and return its result.
+    """Call ``call`` again and again until the shared storage is available. Return the result of ``call``.
 
     If it still fails after `STORAGE_TIMEOUT` seconds, ``on_timeout`` is called once, and may raise.
     """

@@ -280,7 +280,7 @@ class SharedSessionState:
     # Reading
 
     def read_soon(self) -> None:
-        """Start a task that reads the session state, unless an earlier such task hasn't begun to read yet."""
+        """Start a task that reads the session state. Do nothing if a started task is still about to read."""
         if not self._is_reading:
             self._is_reading = True
             self._services.start_soon(self._read_now)
@@ -300,8 +300,7 @@ class SharedSessionState:
         return True
 
     def forget_hints(self) -> None:
-        """Forget how many notifications of this replica's own writes are still expected, because notifications were
-        lost."""
+        """Stop expecting notifications of this replica's own writes, because notifications were lost."""
         self._own_hints = 0
 
     async def _read_now(self) -> None:

@@ -118,12 +118,12 @@ class StandaloneStreams:
 
     @property
     def is_reached(self) -> bool:
-        """True while this replica has a response open to a GET of the client."""
+        """True while this replica is sending a response to a GET of the client."""
         return self.is_open or bool(self._resumed)
 
     @property
     def is_needed(self) -> bool:
-        """True while messages for the client wait to be sent, or a response to its GET is open."""
+        """True while messages for the client wait to be sent, or a response to the client's GET is open."""
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
@@ -166,7 +166,7 @@ class StandaloneStreams:
             self._stream.pipe.send_keep_alive()
 
     def end_responses(self) -> None:
-        """End all responses to GETs, including those that begin from now on, because the process is shutting down."""
+        """End all responses to GETs, including responses that begin later, because the process is shutting down."""
         self._is_ending = True
         if self._stream is not None:
             self._stream.close()

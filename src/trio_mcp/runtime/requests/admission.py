@@ -229,7 +229,7 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Let a cancelled request run, so that its handler can clean up. Before, the handler waited for the client's
+        """Let a cancelled request run, so that its handler can clean up. Until now, the request waited for the client's
         retry or for its turn.
 
         The request needs the slot to clean up, and the slot may exceed the limit. Without counting the slot, a client

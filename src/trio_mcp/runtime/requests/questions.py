@@ -148,7 +148,7 @@ class AnswerLog:
             self.given_up += (question.key,)
 
     def count_bytes(self, size: int) -> None:
-        """Count ``size`` bytes of answers that arrived before the background task has a stored record.
+        """Count ``size`` bytes of answers that arrived before the record of the background task was stored.
 
         Above 4 MiB, stop recording.
         """

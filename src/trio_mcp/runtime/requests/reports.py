@@ -114,7 +114,7 @@ class RequestLog:
             )
 
     # `debug`, `info` etc. aren't async: they return the coroutine of `_log`, which the caller awaits.
-    # Returning this coroutine saves the time for a second one per log message.
+    # If `debug`, `info` etc. were async, each log message would take the time for a second coroutine.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await checkpoint_if_cancelled()
         scope = self._scope

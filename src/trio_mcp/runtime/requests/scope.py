@@ -154,7 +154,7 @@ class RequestScope:
         current_request.set(self)
 
     def handler_returned(self) -> None:
-        """Called when the handler function itself has returned.
+        """Called when the handler function has returned. Tasks that it has started may still be running.
 
         This stops the internal task that would keep the handler's nursery open.
         """
@@ -251,9 +251,8 @@ class RequestScope:
             self.nursery.cancel_scope.cancel(reason=cancellation.text)
 
     def run_again(self, result: Any, reason: str) -> None:
-        """Answer the request with ``result``, and stop its handler.
-
-        When the client retries, the handler runs again from the start.
+        """Answer the request with ``result``, and stop its handler. When the client retries, the handler runs again
+        from the start.
         """
         self.answered_instead = result
         self.cancel_inside(Cancellation(CancelCause.REPLAY, reason, trio.current_time()))

@@ -201,7 +201,7 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
         try:
             yield RedisClient(pool, getattr(pool, "cluster_layout", None))
         finally:
-            # Otherwise a call that is still waiting for a connection would open a new one, which nothing closes.
+            # Refuse new connections: a call that still waits would open one, and nothing would close it.
             pool.connection_class = cast("Any", _refuse_connection)
 
 
@@ -216,7 +216,7 @@ async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[st
         connection_class=_closing_buffers(ClusterConnection),
         max_connections=_POOL,
         max_connections_per_node=True,
-        skip_full_coverage_check=True,  # otherwise coredis calls CONFIG, which many Redis users aren't allowed to call
+        skip_full_coverage_check=True,  # without this, coredis calls CONFIG, which many Redis users may not call
         # Don't read the cluster layout after errors: redirects update it, and each new client reads it.
         reinitialize_steps=_NEVER,
         stream_timeout=limit,  # `stream_timeout` also limits the first queries, which have no other timeout
@@ -293,7 +293,7 @@ class RedisClient:
         self._layout = layout
 
     def nodes(self) -> Sequence[Any]:
-        """Return the primary nodes of the cluster; without a cluster, a list with `None`."""
+        """Return the primary nodes of the cluster. Without a cluster, return ``[None]``."""
         return [None] if self._layout is None else self._layout.primaries
 
     def node_of(self, key: bytes | None) -> Any:

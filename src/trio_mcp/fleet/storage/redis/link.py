@@ -112,7 +112,7 @@ class Link:
 
     @property
     def is_lost(self) -> bool:
-        """True while Redis is unavailable, once the log contains this outage."""
+        """True while Redis is unavailable, from the moment when this outage was logged."""
         return self._is_loss_logged
 
     async def wait_until_up(self) -> None:
@@ -275,7 +275,7 @@ class Link:
         node: Any,
         found: dict[str, Any],
     ) -> Sequence[Any]:
-        """Return the cluster node for each command; if ``node`` is given, for all commands.
+        """Return the cluster node of each command, or ``node`` for every command if it is given.
 
         Adds a usable connection to each of these nodes to ``found``.
         """
@@ -412,7 +412,7 @@ class Link:
                 try:
                     await self._ping(client)
                 except Uncertain:
-                    # A missing reply already counts as a failure, and the next PING connects again if necessary.
+                    # `_answer` has already handled the missing reply. The next PING shows whether the connection works.
                     continue
                 except StoreDown as error:
                     self._drop(client, error.strerror or "")

@@ -169,7 +169,7 @@ class _SharedSecret:
         """The last different secret that was reported in the log."""
 
     async def agree(self, *, patience: float) -> None:
-        """Read the secret that all replicas share from Redis. If none is stored, store this replica's secret.
+        """Read the replicas' shared secret from Redis. If no secret is stored, store this replica's secret.
 
         Waits until Redis is available.
 
@@ -327,9 +327,10 @@ class RedisRateLimits:
         self._prefix = prefix.encode()
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the rate limit bucket ``key``, and return 0.
+        """Take a token from the rate limit bucket ``key``. Return the milliseconds to wait if the bucket is empty,
+        otherwise 0.
 
-        If the bucket is empty, return the milliseconds until the bucket's next token. See `RateLimits.acquire`.
+        See `RateLimits.acquire`.
         """
         name = b"%b:b:%b" % (self._prefix, hashlib.sha256(key).hexdigest().encode())
         args = [b"%d" % each for each in (limit, period_ms, burst)]

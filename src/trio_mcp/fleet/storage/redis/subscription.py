@@ -186,7 +186,7 @@ class ChannelSubscriptions:
                     self._receive(push)
 
         async def read_refusal() -> None:
-            """Read the replies on the subscription's connection that aren't messages.
+            """Read the replies on the subscription's connection, apart from published messages.
 
             Such a reply is an error: Redis has refused a SUBSCRIBE.
             """

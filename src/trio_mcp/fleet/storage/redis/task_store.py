@@ -188,7 +188,7 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # Claim the other tasks anyway. This error is only logged again after the task's new lease has expired.
+                # Claim the other tasks anyway. The unreadable task is leased too: this limits its log messages.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:

@@ -135,7 +135,7 @@ class HintPoller:
         while True:
             await self._next_poll()
             # Poll only if the file has changed, because a poll uses a thread.
-            # Poll once more after the last change, because the file's size and time may not show it.
+            # The file's size and time may not show the last change, so poll once more after it.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
@@ -143,7 +143,7 @@ class HintPoller:
 
     async def poll(self) -> None:
         """Poll the SQLite file now, and notify all watchers of the changes found."""
-        async with self._poll_lock:  # without this lock, a slow poll would report the same changes again
+        async with self._poll_lock:  # the lock prevents two simultaneous polls, which would report the same changes
             try:
                 found = await self._database.read(partial(_poll, self._position, self.writer, self._replica))
             except OSError:  # ignore the error here: calls of the other methods raise it
@@ -153,8 +153,8 @@ class HintPoller:
 
     @asynccontextmanager
     async def watch(self, queues: HintQueues[T]) -> AsyncGenerator[HintQueue[T]]:
-        """Open a stream of the notifications in ``queues``. Changes made earlier aren't reported, unless the file can't
-        be read now."""
+        """Open a stream of the notifications in ``queues``. Earlier changes aren't reported, except if the first read
+        of the file fails."""
         await self.poll()
         with queues.watch() as hints:
             yield hints
@@ -194,7 +194,7 @@ class HintPoller:
                 logger.warning("ignored an invalid hint: %s", error)
                 self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
-            # During the poll, this replica may have reported its own record, so don't move the reported position back.
+            # This replica may have reported its own record during the poll, so don't move the position back.
             self._position = _FilePosition(now.file, now.hint, was.note)
         else:
             self.changes.notify([self._change_hint(found)])

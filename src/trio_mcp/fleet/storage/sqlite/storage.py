@@ -259,7 +259,7 @@ class SQLiteRateLimits:
             now, interval = self._now(), period_ms / limit
             sweep(connection, now, ["buckets"])
             found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
-            # Limit the stored time: it is too late if the clock was set back after it was stored.
+            # Limit the stored time, which lies too far in the future if the clock was set back since.
             full_at = now if found is None else min(max(found[0], now), now + burst * interval)
             wait = full_at + interval - now - burst * interval
             if wait > _ROUNDING:
