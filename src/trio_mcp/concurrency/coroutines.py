@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, Any, T]:
-    """Run the awaitable ``work``. Each of its steps is run by calling ``run(method, argument)``."""
+    """Run the awaitable ``work``. Each step of ``work`` is run by calling ``run(method, argument)``."""
     steps: Any = work.__await__()
     value: Any = None
     thrown: BaseException | None = None
@@ -49,7 +49,8 @@ class in_context(Generic[T]):
 
 
 class ResumptionObserver:
-    """An awaitable that runs ``answer``, and calls functions at its first step after a cancellation and at its end.
+    """An awaitable that runs ``answer``. It calls functions when ``answer`` first continues after a cancellation, and
+    when ``answer`` ends.
 
     ``on_resumed`` is called at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally``
     begins. ``on_returned`` is called when ``answer`` has returned or raised. Neither may raise.

@@ -160,7 +160,7 @@ def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.Canc
 
 @contextmanager
 def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
-    """Limit the time of the ``with`` block. Time in which your user answers requests of the server doesn't count.
+    """Limit the time of the ``with`` block. The time in which your user answers the server's requests doesn't count.
 
     Like `trio.fail_after`, but the limit pauses while an elicitation handler runs for these calls, while a sampling
     handler asks the user (`ClientSettings.sampling_asks_user`), and while the user signs in, even if a client is being

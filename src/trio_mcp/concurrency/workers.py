@@ -397,7 +397,7 @@ class WorkerShare:
             self.workers.wake_waiting()
 
     def _enqueue(self) -> None:
-        """Append this share to the queue of shares with waiting calls, because this share now has a waiting call.
+        """Append this `WorkerShare` to the queue of shares with waiting calls, because it now has a waiting call.
 
         Also append each share that contains this share.
         """
@@ -408,7 +408,7 @@ class WorkerShare:
             share = share._within
 
     def _dequeue(self) -> None:
-        """Remove this share from the queue of shares with waiting calls, because this share has no waiting call any
+        """Remove this `WorkerShare` from the queue of shares with waiting calls, because it has no waiting call any
         more."""
         del self.queue[self]
         share = self

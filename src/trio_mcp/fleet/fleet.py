@@ -62,8 +62,8 @@ class ReplicaFleet(HttpFleet):
             task_status.started()
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Forward a retried request to the replica where its handler waits for the client's input. See
-        `Fleet.forward`."""
+        """Forward a client's retry of a request to the replica where the request's handler waits for the client's
+        input. See `Fleet.forward`."""
         return await self.retries.forward(scope, retry)
 
     def shut_down(self, *, hurry: bool) -> None:

@@ -53,7 +53,7 @@ class ReplicaDead(Exception):
 
 
 class MessageRefused(Exception):
-    """The receiving replica read the message and refused it. The exception's text is the reason."""
+    """The receiving replica has read and refused the message. The exception's text is the reason."""
 
 
 class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):

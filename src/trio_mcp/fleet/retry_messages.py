@@ -39,7 +39,8 @@ acknowledgement is a `CheckAck`."""
 
 
 class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
-    """The caller's `Auth`, as it is sent to another replica: without ``extra``, the data that server code has added."""
+    """The caller's `Auth` in the form that is sent to another replica. It omits ``extra``, the data that server code
+    has added."""
 
     token: str
     issuer: str | None
@@ -133,7 +134,8 @@ class LinesMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
-    """The message that cancels a forwarded request, because its client has disconnected or its deadline has passed."""
+    """The message that cancels a forwarded request, because the client has disconnected or the request's deadline has
+    passed."""
 
     number: int
     is_late: bool

@@ -304,7 +304,7 @@ def _discovered(downstream: ProxyClient, upstream: Upstream, request: InboundReq
 
 
 class ReadingOrder:
-    """Makes requests run in the order in which they were read.
+    """Makes requests run in the order in which the proxy has read them.
 
     Each request runs in its own trio task, and trio may start tasks in any order.
     """

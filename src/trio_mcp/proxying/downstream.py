@@ -263,7 +263,7 @@ class Downstream(ABC):
 
     @abstractmethod
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Send a notification of the upstream server to the client, if it is meant for this client.
+        """Send a notification of the upstream server to the client, if the notification is meant for this client.
 
         If ``named`` is true, send the update of a resource only to clients that have subscribed to exactly its URI.
         """
@@ -401,7 +401,7 @@ class ProxyClient(Downstream):
         self._is_shared = True
 
     def close(self, reason: str) -> None:
-        """Close the connection to the client, unless it is already ending and sends its last responses."""
+        """Close the connection to the client, unless the connection is already ending and sends its last responses."""
         if not self.connection.is_ending:
             self.connection.shut_down(reason)
 
@@ -410,7 +410,7 @@ class ProxyClient(Downstream):
         self._queue.task.start_in(nursery, copy_context())
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Queue a notification of the upstream server for this client, if it is meant for this client.
+        """Queue a notification of the upstream server for this client, if the notification is meant for this client.
 
         If ``named`` is true, queue the update of a resource only if the client has subscribed to exactly its URI.
 
@@ -429,8 +429,8 @@ class ProxyClient(Downstream):
         self._queue.put(event, size)
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Forward a notification to the client. The upstream server sent it on the response stream of ``call``. See
-        `Downstream.put_in_call`."""
+        """Forward to the client a notification that the upstream server has sent on the response stream of ``call``.
+        See `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
             # Use the same queue as other notifications, so that all notifications stay in order.
             self.put(event, named=False)
@@ -504,7 +504,7 @@ class ProxyClient(Downstream):
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:
-        """Return the client's request in flight if there is only one and it is a legacy request; otherwise `None`.
+        """Return the client's request in flight if it is the only one and a legacy request. Otherwise, return `None`.
 
         Log messages and extension notifications are then sent on the channel of this request, since a client over HTTP
         may read no other channel.

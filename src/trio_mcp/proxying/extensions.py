@@ -194,7 +194,7 @@ def remember_endings(host: RequestHost) -> None:
 
 
 def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSONObject | None:
-    """Return the ``extensions`` that the proxy forwards from the upstream server, plus `CancelAcknowledged` if the
+    """Return the ``extensions`` that the proxy forwards from the upstream server. Add `CancelAcknowledged` if the
     client has declared it.
 
     The proxy itself handles `CancelAcknowledged`.
@@ -205,7 +205,7 @@ def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSON
 
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
-    """Handle ``request`` of the extension `CancelAcknowledged`: cancel the call that it names.
+    """Handle ``request`` of the extension `CancelAcknowledged`: cancel the call that ``request`` names.
 
     Returns the response if that call has already ended. Raises `CapabilityMissing` if the client hasn't declared the
     extension.

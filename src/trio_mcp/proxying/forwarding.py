@@ -271,7 +271,7 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
     if (upstream.shared or downstream.is_connectionless) and not caller.alone:
         meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
-        # The keys of the client's responses come from the upstream server's requests, so forward them unchanged.
+        # The keys of the client's responses come from the upstream server's requests, so forward the keys unchanged.
         params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
 
@@ -387,7 +387,8 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 
 
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
-    """Return those task ids in ``asked`` that belong to the caller, who may be notified of changes of these tasks.
+    """Return those task ids in ``asked`` that belong to the caller. Only the owner of a task may be notified of the
+    task's changes.
 
     Raises `CapabilityMissing` if the client hasn't declared the tasks extension.
     """

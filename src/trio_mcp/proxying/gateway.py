@@ -57,8 +57,8 @@ def gateway(
     limits: Limits | None = None,
     page_size: int | None = None,
 ) -> Gateway:
-    """Return a server that has all tools, resources and prompts of the group's member servers, under the names in the
-    group's catalogue.
+    """Return a server that offers all tools, resources and prompts of the group's member servers. The names come from
+    the group's catalogue.
 
         async with open_group(members, forwards=ALL_QUESTIONS) as group:
             await serve_http(gateway(group), port=8000)
@@ -248,7 +248,7 @@ class Gateway(Server):
                 words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
             client = self._group._present(name)
             if client is not None and client.instructions:
-                # Quote each line of a member's instructions, so that the member can't imitate the gateway's own lines.
+                # Quote each line of a member server's instructions, so that it can't imitate the gateway's own lines.
                 quoted = (f"> {clean(line)}" for line in client.instructions[:_MAX_INSTRUCTIONS].splitlines())
                 words += "\n".join((("\n" if status.problems else " ") + "Its instructions:", *quoted))
             parts.append(words)

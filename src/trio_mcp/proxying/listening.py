@@ -165,7 +165,7 @@ class ExtensionNotifications:
             stream.notify_plain(event.method.name, event.params)
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Send or queue a notification of an extension. ``size`` is its size in bytes."""
+        """Send or queue a notification of an extension. ``size`` is the notification's size in bytes."""
         if self._stream is None:
             self._early.put(event, size)
         else:

@@ -90,7 +90,7 @@ class GatewayCaller(Downstream):
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request of the member server that belongs to no known call.
+        """Send the client a request from the member server, if the request belongs to no known call.
 
         The request is sent within the client's latest call. Returns the client's response: see `ForwardedCall.ask`.
         """

@@ -110,8 +110,8 @@ def translated_result(
 
 
 def without_meta(members: JSONObject, key: str) -> JSONObject:
-    """Return the JSON object ``members`` without ``key`` in its ``_meta``. If ``_meta`` becomes empty, it is
-    removed."""
+    """Return the JSON object ``members`` without ``key`` in its ``_meta``. If ``_meta`` becomes empty, remove
+    ``_meta``."""
     meta = members.get("_meta")
     if not isinstance(meta, dict) or key not in meta:
         return members

@@ -89,7 +89,7 @@ class TaskOwners:
 
 @frozen
 class KnownTasks:
-    """The known MCP tasks of the upstream server and of its clients, and which client each task concerns."""
+    """The known MCP tasks of the upstream server and of the proxy's clients, and the client that each task concerns."""
 
     of_server: TaskOwners
     """The tasks of the upstream server, with their owners."""
@@ -245,5 +245,5 @@ class WorkingTasks:
         self._ends[task_id] = trio.current_time() + ttl / 1000 if known else math.inf
 
     def remove(self, task_id: str) -> None:
-        """Record that an MCP task has ended, so that it no longer keeps the connection open."""
+        """Record that an MCP task has ended. An ended task doesn't keep the connection open."""
         self._ends.pop(task_id, None)

@@ -101,7 +101,8 @@ class UpstreamPool:
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
-        """Record that the caller ``tenant`` uses its upstream connection again, or has closed it. Idempotent."""
+        """Record that the caller ``tenant`` uses its upstream connection again, or has closed that connection.
+        Idempotent."""
         self._idle.pop(tenant, None)
 
 
@@ -125,7 +126,7 @@ class Tenant:
 
     async def connect(self, request: InboundRequest) -> Upstream:
         """Connect to the upstream server for ``request`` if necessary, and return the `Upstream`. Raises `CodedError`
-        if it can't be reached."""
+        if the server can't be reached."""
         assert self.upstream is not None, "the connection of all is open"
         return self.upstream
 
@@ -348,7 +349,7 @@ class Tenants:
         return None if tenant is None or tenant.upstream is None else (tenant.downstream, tenant.upstream)
 
     def admit(self, principal: PrincipalId | None) -> Tenant:
-        """Return the caller to which a request of ``principal`` belongs, creating it if necessary.
+        """Return the `Tenant` to which a request of ``principal`` belongs. Create the `Tenant` if necessary.
 
         Use the result before the next trio checkpoint.
         """

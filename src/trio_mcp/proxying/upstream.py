@@ -130,7 +130,7 @@ class Upstream(Relay):
         return len(self._principals) > 1
 
     def on_notification(self, event: NotificationReceived) -> None:
-        """Deliver a notification of the upstream server to the clients that it is meant for. See
+        """Deliver a notification of the upstream server to the clients for which it is meant. See
         `Relay.on_notification`."""
         if event.method.name == _TOOLS_CHANGED:
             self.listed_tools.forget()
@@ -321,7 +321,7 @@ class Upstream(Relay):
         self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")
 
     async def follow_lists(self) -> None:
-        """Subscribe to changes of the upstream server's lists, if that server reports them only on request.
+        """Subscribe to changes of the upstream server's lists, if that server reports such changes only on request.
         Idempotent."""
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
@@ -376,7 +376,7 @@ class Upstream(Relay):
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
-        """Lower the log level of a legacy upstream server to ``level``, if it is higher.
+        """If the log level of a legacy upstream server is higher than ``level``, lower it to ``level``.
 
         A request of a client wants log messages of this level.
         """
@@ -397,8 +397,8 @@ class Upstream(Relay):
 
 
 def _only_channel(downstream: Downstream) -> Respondent:
-    """Choose the channel for a server's request that names neither a call nor a client: either ``downstream`` or one of
-    its calls.
+    """Choose the channel for a server's request that names no call and no client. The channel is ``downstream`` or one
+    of its calls.
 
     Raises `CodedError` if the right call or channel is unclear.
     """
@@ -438,7 +438,7 @@ class ListedTools:
         return self._headers.of(tool)
 
     def listing(self) -> int:
-        """Return a marker for the listing of tools that begins now. Pass it to `learn` and `listed`."""
+        """Return a marker for the listing of tools that begins now. Pass the marker to `learn` and `listed`."""
         return self._changes
 
     def learn(self, result: Any, listing: int) -> None:

@@ -120,7 +120,7 @@ class Call(Owner):
         self._waiting = Sleeper()
 
     def receive_progress(self, progress: Progress, size: int) -> None:
-        """Handle a progress notification of this call. ``size`` is its length in bytes."""
+        """Handle a progress notification of this call. ``size`` is the notification's length in bytes."""
         for limit in self._limits:
             limit.restart()
         if self._items is not None:
@@ -218,7 +218,7 @@ class DetachedCall(Owner):
         self._over = over
 
     def abandon(self, reason: str | BaseException) -> None:
-        """Withdraw the request if it hasn't been sent yet. Otherwise, send a cancellation for it.
+        """Withdraw the request if it hasn't been sent yet. Otherwise, send a cancellation of the request.
 
         See `Outbound.abandon_detached`.
         """

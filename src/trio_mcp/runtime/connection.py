@@ -234,7 +234,7 @@ class Connection:
 
     @property
     def is_ending(self) -> bool:
-        """True if the connection no longer accepts requests, because it is ending."""
+        """True if the connection is ending, and therefore accepts no more requests."""
         return self.exchange.ending.is_set()
 
     async def until_ending(self) -> None:
@@ -268,7 +268,7 @@ class Connection:
         self._runner.cancel_parked(self.exchange, cause, reason)
 
     def lose(self, error: ConnectionLost) -> None:
-        """End the connection because it was lost in both directions.
+        """End the connection, because both directions of it were lost.
 
         All requests are cancelled, because no reply can be sent or arrive. Idempotent.
         """
@@ -369,5 +369,6 @@ class Connection:
         self._dispatch.handle(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """Queue a received change notification for `RequestHandler.notified`. ``size`` is its length in bytes."""
+        """Queue a received change notification for `RequestHandler.notified`. ``size`` is the notification's length in
+        bytes."""
         self._changes.put(event, size)

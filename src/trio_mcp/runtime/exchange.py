@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class ClientChannel(Protocol):
-    """A way to send messages to a client after its requests have ended, such as the `Exchange` of a connection."""
+    """An object, such as the `Exchange` of a connection, through which messages reach a client after its requests have
+    ended."""
 
     @property
     def outbox(self) -> Outbox:
@@ -109,8 +110,8 @@ class Exchange:
     # Held requests
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Register a running request in this exchange, so that it is cancelled when the exchange ends. ``held`` is its
-        `RequestScope`."""
+        """Register a running request in this exchange, so that the request is cancelled when the exchange ends.
+        ``held`` is the request's `RequestScope`."""
         self._held[request] = held
         if request.method.streams:
             self._streams += 1
@@ -179,7 +180,7 @@ class Exchange:
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
-        """Return the error for a request whose method turns out to be missing after the request's task has started.
+        """Return the error for a request whose task has already started, but whose method isn't available.
 
         Over HTTP, the error also sets the status, unless the response has already begun.
         """

@@ -67,7 +67,7 @@ class NotificationQueue:
         """Number of the callback that was last logged because it took longer than ``grace``."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Add a received notification to the queue. ``size`` is its length in bytes."""
+        """Add a received notification to the queue. ``size`` is the notification's length in bytes."""
         self.received += 1
         waits = size > _WORTH_PACKING and self.received - self.handled > 1
         if dropped := self._waiting.put(event.packed() if waits else event, size):

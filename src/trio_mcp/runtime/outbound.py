@@ -425,7 +425,7 @@ class Outbound:
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """Handle the loss of a reply to one of ``requests``: it can't be read, and its id is unknown.
+        """Handle the loss of a reply to one of ``requests``. The reply can't be read, and its id is unknown.
 
         Fail every call that could be waiting for this reply, because the call would wait forever.
 

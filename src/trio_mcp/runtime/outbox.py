@@ -189,8 +189,8 @@ class Outbox:
         self._send_nowait = _never
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
-        """Queue ``line`` so that `replace` can replace it before it is sent. Return the segment that contains only this
-        line."""
+        """Queue ``line`` in a segment of its own, and return the segment. Until the line is sent, `replace` can replace
+        it."""
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:

@@ -164,7 +164,7 @@ class PrincipalId(NamedTuple):
     (RFC 9068 section 5)."""
 
     def to_json(self) -> str:
-        """Return the identity as JSON text, so that it can be stored."""
+        """Return the identity as JSON text, for storing it."""
         return msgspec.json.encode(self).decode()
 
     @classmethod

@@ -111,7 +111,7 @@ class ConnectionState:
         """Function that returns a new id for each outgoing request. If it's `None`, the ids are consecutive numbers."""
 
     def resume(self, revision: Revision, opening: InitializeParams) -> None:
-        """Continue a legacy session that was initialized elsewhere, for example in another process.
+        """Continue a legacy session that another object has initialized, for example in another process.
 
         ``opening`` is the ``initialize`` request with which the client opened the session.
         """
@@ -264,7 +264,7 @@ class ConnectionState:
         return ReplyUnreadable(call, f"its id is {clean(repr(named)[:_QUOTED])} instead of {call.id!r}", is_odd=True)
 
     def _meant(self, named: Any) -> OutboundRequest | None:
-        """Remove and return the outgoing request that an invalid reply with the id ``named`` probably answers.
+        """Remove and return the outgoing request to which an invalid reply with the id ``named`` probably belongs.
 
         Return `None` if that isn't clear. If only the type of the id is wrong, return the request only if no other
         request is waiting.

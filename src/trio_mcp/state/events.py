@@ -85,8 +85,8 @@ class StreamReceived:
 
 @value
 class StreamCancelled:
-    """The peer ended a subscription stream of this side. The outgoing ``request`` that opened the stream won't get a
-    reply."""
+    """The peer ended a subscription stream that this side has opened. The outgoing ``request`` that opened the stream
+    won't get a reply."""
 
     request: OutboundRequest
     reason: str | None
@@ -129,7 +129,8 @@ class RequestFailed:
 
 @value
 class AnswerLost:
-    """An answer to one of the outgoing ``requests`` can't be read, and it's unknown which request was answered."""
+    """An answer to one of the outgoing ``requests`` can't be read. It's unknown which of these requests was
+    answered."""
 
     requests: tuple[OutboundRequest, ...]
     reason: str

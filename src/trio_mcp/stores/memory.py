@@ -123,7 +123,7 @@ class MemoryTaskStore:
         return StoredTask(record, self._now()) if record is not None and scope in (None, record.scope) else None
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of task records. A record gets a new mark with each change. See `TaskStore.marks`."""
+        """Return the marks of task records. Each change of a record gives it a new mark. See `TaskStore.marks`."""
         records = self._records
         return {task_id: records[task_id].mark for task_id in task_ids if task_id in records}
 

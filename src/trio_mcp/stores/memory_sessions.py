@@ -36,7 +36,7 @@ class Expiring(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``; `None` if it has no entry, or its entry has expired."""
+        """Return the value of ``key``; `None` if ``key`` has no entry, or the entry has expired."""
         self._drop_past()
         entry = self._entries.get(key)
         return None if entry is None else entry[1]
@@ -52,7 +52,8 @@ class Expiring(Generic[K, V]):
             heapq.heapify(self._ends)
 
     def pop(self, key: K) -> V | None:
-        """Remove the entry of ``key`` and return its value; `None` if it has no entry, or its entry has expired."""
+        """Remove the entry of ``key`` and return its value; `None` if ``key`` has no entry, or the entry has
+        expired."""
         self._drop_past()
         return self._drop(key) if key in self._entries else None
 

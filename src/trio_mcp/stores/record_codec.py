@@ -47,7 +47,7 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
 
 
 def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
-    """Return the values in ``row`` as a tuple, after checking that they have the types ``kinds``.
+    """Check that the values in ``row`` have the types ``kinds``, and return the values as a tuple.
 
     Raises `UnreadableRecord` for other types: an SQLite column may contain values of any type, and a Redis hash may
     lack fields.

@@ -106,7 +106,7 @@ class SessionDirectory(Protocol):
         ...
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        """Replace a session's data with ``state``, if nothing has changed the session since it was read.
+        """Replace a session's data with ``state``, unless the stored session has changed since it was read.
 
         A mark identifies each version of a session: ``expected_mark`` is the mark that was read, and ``mark`` is the
         new one.
@@ -116,7 +116,7 @@ class SessionDirectory(Protocol):
         ...
 
     async def delete(self, session_id: str) -> bool:
-        """Delete the session. Return whether it existed."""
+        """Delete the session. Return true if the session existed."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
@@ -435,7 +435,7 @@ class StorageCounters(Protocol):
 
 @frozen(eq=False)
 class Replica:
-    """A running server process as one of several replicas, with the storage that they share."""
+    """A running server process that is one of several replicas, with the replicas' shared storage."""
 
     id: str
     """The id of the process, which is new at each start. Clients may see it."""

@@ -299,7 +299,7 @@ has on it, even those of a connection in another thread."""
 
 @frozen
 class Schema:
-    """The tables of one kind of SQLite file, and the data by which to recognize such a file."""
+    """The tables of one kind of SQLite file, and the data by which a file of this kind is recognized."""
 
     title: str
     """Description of the file for people."""

@@ -188,7 +188,7 @@ class DatabaseTaskStore:
         return await self._database.read(read)
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of task records. A record gets a new mark with each change. See `TaskStore.marks`."""
+        """Return the marks of task records. Each change of a record gives it a new mark. See `TaskStore.marks`."""
 
         def marks(connection: sqlite3.Connection) -> Mapping[str, bytes]:
             (found,) = connection.execute(_MARKS, (json.dumps(list(task_ids)),)).fetchone()

@@ -194,8 +194,8 @@ class UnreadableRecord(OSError):
 
 
 class UnknownForm(UnreadableRecord):
-    """A stored record can't be decoded by this process, because it was written by another version, or with another
-    secret.
+    """This process can't decode a stored record, because another version of trio-mcp or another secret was used to
+    write it.
 
     Other processes may be able to decode it.
     """
@@ -289,17 +289,16 @@ class TaskStore(Protocol):
         ...
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of those task records that exist, by task id.
+        """Return the marks of the existing task records, by task id. A record gets a new mark with each change.
 
-        A record gets a new mark with each change. This is a single request, whose cost doesn't depend on the size of
-        the records.
+        This is a single request, whose cost doesn't depend on the size of the records.
         """
         ...
 
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace a stored task record with ``record``, unless something has changed the stored record meanwhile.
+        """Replace a stored task record with ``record``, unless the stored record has changed meanwhile.
 
         The stored record must still have the mark ``expected_mark``. The new one has a new mark.
 
@@ -368,7 +367,7 @@ _HINTS_LIMIT: Final = 1000
 
 
 class HintQueue(AsyncIterator[T | HintsLost]):
-    """A stream of change notifications for one reader. When its buffer is full, `HINTS_LOST` replaces the
+    """A stream of change notifications for one reader. When the buffer is full, `HINTS_LOST` replaces further
     notifications."""
 
     def __init__(self) -> None:
@@ -483,7 +482,7 @@ class LoggedStore:
         """The methods whose last call failed, with the time of the failure."""
 
     def log_failure(self, method: str, kind: str, error: Exception) -> None:
-        """Record that ``method`` has failed with ``error``, and log the error if it begins an outage."""
+        """Record that ``method`` has failed with ``error``. If an outage begins with this error, log the error."""
         if not self.failing_methods:
             words = "the task store cannot be %s; waiting calls are retried"
             # The text of these errors describes the outage, so omit the traceback.

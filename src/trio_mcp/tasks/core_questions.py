@@ -36,7 +36,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class TaskClientChannel:
-    """A channel on which a background task's server-to-client requests reach its client.
+    """A channel on which the server-to-client requests of a background task reach the client.
 
     The connection ``line`` carries the messages. ``request`` is the client's own request, which ``runner`` handles.
     """
@@ -314,7 +314,7 @@ _NO_ANSWER = "the answer to a question of a task must be an object"
 
 
 def encode_refusal(error: MCPError | None) -> bytes:
-    """Encode ``error`` for the task record, where it takes the place of a client's response to an input request.
+    """Encode ``error`` for the task record. There, the error replaces a client's response to an input request.
 
     ``error`` is `None` if the client's response wasn't an object.
     """

@@ -250,7 +250,7 @@ class TaskHost:
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
-        # If the holder is set, storing took longer than the lease, and this process has claimed the task since.
+        # If the task has a holder, storing took longer than the lease, and this process has claimed the task since.
         if task.holder is None:
             task.acquire(record, begun + self.settings.lease)
         self.own_tasks.add(task.scope, record.id)
@@ -443,8 +443,8 @@ class TaskHost:
     # End
 
     def remove(self, task: RequestTask, *, was_cut_off: bool) -> None:
-        """Remove ``task``, because its handler and child tasks have ended. If ``was_cut_off`` is true, its outcome
-        isn't stored yet. Synchronous."""
+        """Remove ``task``, because its handler and child tasks have ended. If ``was_cut_off`` is true, the task's
+        outcome isn't stored yet. Synchronous."""
         self._live.remove(task)
         self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:

@@ -134,7 +134,7 @@ def store_unreachable() -> CodedError:
 
 
 def bounded(outcome: Outcome, limit: int) -> Outcome:
-    """Return ``outcome`` or, if it has more than ``limit`` bytes, a failure in its place."""
+    """Return ``outcome``, or a failure if ``outcome`` has more than ``limit`` bytes."""
     if len(outcome.json) > limit:
         return failure(INTERNAL_ERROR, f"Internal error: the result has more than {limit} bytes")
     return outcome

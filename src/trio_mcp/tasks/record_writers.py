@@ -97,7 +97,7 @@ class OutcomeWriter:
         return task.on_restart != "fail" and self._records.settings.store is not None
 
     async def persist(self, task: RequestTask, outcome: Outcome | None) -> None:
-        """Write the ``outcome`` of ``task`` into its record. `None` means that the task was cancelled."""
+        """Write the ``outcome`` of ``task`` into the task record. `None` means that the task was cancelled."""
         with trio.CancelScope(deadline=self._last_moment, shield=True) as scope:
             self._writing.add(scope)
             try:
@@ -152,7 +152,8 @@ class OutcomeWriter:
 
 
 class MessageWriter:
-    """Writes the latest status message of each background task into its record, at most once in ``interval`` seconds.
+    """Writes the latest status message of each background task into the task's record, at most once in ``interval``
+    seconds.
 
     Handlers don't wait for these writes.
     """

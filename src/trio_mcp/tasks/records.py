@@ -257,7 +257,7 @@ class TaskRecords:
         return await self.change(task_id, None, lambda record, now: answered(record, now, answers))
 
     async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
-        """Cancel a background task. Returns its record, and whether this call has cancelled it.
+        """Cancel a background task. Return the task record, and whether this call has cancelled the task.
 
         Returns `None` if the task doesn't exist in ``scope``.
 

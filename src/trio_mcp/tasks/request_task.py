@@ -41,7 +41,7 @@ RUNS_ELSEWHERE: Final = "another process runs the task now"
 
 
 def new_holder(process: str) -> str:
-    """Return a new holder token, with which ``process`` claims tasks in the store. See `TaskStore`.
+    """Return a new holder token. ``process`` uses this token to claim tasks in the store. See `TaskStore`.
 
     A process uses one token for all tasks that it creates, and a new token for each call that claims tasks.
     """
@@ -295,8 +295,8 @@ class RequestTask:
         return self.on_restart != "fail" and self._host.settings.store is not None
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Pass ``answers``, the client's responses to input requests, to the handler. Responses that the handler
-        doesn't wait for are skipped."""
+        """Pass ``answers``, the client's responses to input requests, to the handler. Skip responses for which the
+        handler doesn't wait."""
         rounds = self.scope.rounds
         if rounds is not None:
             rounds.deliver({key: decode_answer(text) for key, text in answers.items() if rounds.waits_for(key)})
@@ -399,7 +399,7 @@ class RequestTask:
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
-        """If ``record`` contains a newer claim of this process, continue this run of the handler under that claim.
+        """If ``record`` contains a newer claim of this process, continue this run of the handler with that claim.
 
         The store's response to that claim was lost, or is still on its way.
 
@@ -414,7 +414,7 @@ class RequestTask:
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
-        """Return whether ``record`` shows that this process runs the task, or has run it to its end."""
+        """Return whether ``record`` shows that this process is running the task, or has finished it."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def accepts(self, record: TaskRecord) -> bool:

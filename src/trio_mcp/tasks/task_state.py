@@ -39,7 +39,7 @@ class TaskState:
 
 
 class TaskCancelled(MCPError):
-    """A background task has no result, because the other side has cancelled it."""
+    """A background task has no result, because the other side has cancelled the task."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
         super().__init__(task_id, message)

@@ -215,7 +215,7 @@ def made_external(
 
 
 def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
-    """Return the task record after its process has released the task, so that any process may claim it.
+    """Return the task record after its process has released the task. Now any process may claim the task.
 
     ``counts`` is whether the handler's run counts as an attempt.
     """

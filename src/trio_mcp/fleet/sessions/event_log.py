@@ -57,12 +57,13 @@ def new_stream_name() -> str:
 
 
 def new_holder(replica: Replica) -> str:
-    """Return a new holder name for ``replica``, with which it may append events to one SSE stream in the event log."""
+    """Return a new holder name for ``replica``. The holder name gives the right to append events to one SSE stream in
+    the event log."""
     return f"{replica.id}:{secrets.token_hex(_NAME_BYTES)}"
 
 
 def replica_of(holder: str) -> str:
-    """Return the id of the replica that the holder name ``holder`` belongs to. See `new_holder`.
+    """Return the id of the replica to which the holder name ``holder`` belongs. See `new_holder`.
 
     Returns an empty string for an empty name.
     """

@@ -61,13 +61,13 @@ Raises the errors of `Messenger.send` and `SharedSessionState.change`.
 
 
 def forward_unreadable(services: SessionServices, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
-    """Notify the replica ``owner`` that the client's response to its request can't be read. Raises the same errors as
-    `Messenger.send`."""
+    """Notify the replica ``owner`` that the client's response to a request of this replica can't be read. Raises the
+    same errors as `Messenger.send`."""
     return services.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
 
 
 class SessionRouter:
-    """Forwards a client's messages in one session to the replicas that they concern.
+    """Forwards the messages of one session to the replicas that the messages concern.
 
     ``state`` has the requests that run on this replica.
     """
@@ -106,8 +106,8 @@ class SessionRouter:
             raise SessionEnded
 
     def _route_batch(self, batch: Batch, body: bytes) -> tuple[list[Delivery], Batch | None]:
-        """Return functions that deliver messages of a batch to other replicas, and the rest of the batch (`None` if no
-        message is left)."""
+        """Return functions that deliver messages of a batch to other replicas. Also return the rest of the batch, or
+        `None` if no message is left."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
         steps = [
@@ -119,8 +119,8 @@ class SessionRouter:
         return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
 
     def delivery_for(self, message: Message | Unreadable, body: bytes) -> Delivery | None:
-        """Return a function that delivers a client's message to the replica that it concerns; `None` if this is the
-        current replica."""
+        """Return a function that delivers a client's message to the replica that the message concerns. Return `None` if
+        that is this replica."""
         named: object = None
         match message:
             case Response() | ErrorResponse():

@@ -123,7 +123,7 @@ class SharedSession(ClientSession):
             self._finished.set()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """Stop serving the session on this replica when its requests are done.
+        """Stop serving the session on this replica when the session's requests are done.
 
         Responses to GETs end at once, so that clients reconnect to another replica.
         """
@@ -133,7 +133,8 @@ class SharedSession(ClientSession):
         super().shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
 
     async def ended(self) -> None:
-        """Wait until the last request on this replica has ended, and its messages are stored in the event log."""
+        """Wait until the session's last request on this replica has ended, and its messages are stored in the event
+        log."""
         await self._finished.wait()
 
     # Session state

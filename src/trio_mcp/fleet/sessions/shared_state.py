@@ -120,7 +120,7 @@ class SessionServices:
         return replica if is_ours and replica != self.replica.id else ""
 
     def caller_key(self, caller: Caller) -> bytes:
-        """Return the key of ``caller``, under which all replicas together count its sessions."""
+        """Return the key under which all replicas together count the sessions of ``caller``."""
         caller = caller.whole
         key = self._caller_keys.get(caller)
         if key is None:
@@ -269,7 +269,7 @@ class SharedSessionState:
 
     @property
     def is_open(self) -> bool:
-        """True once the session is open, so that its state is in the shared storage."""
+        """True once the session is open, and its state is in the shared storage."""
         return self._mark is not None
 
     @property

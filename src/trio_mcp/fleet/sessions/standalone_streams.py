@@ -127,7 +127,7 @@ class StandaloneStreams:
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Stop writing the standalone GET stream if another writer is now responsible for it.
+        """Stop writing the standalone GET stream if another writer is now responsible for this stream.
 
         ``listener`` is the name of the current writer, as stored in the session state.
         """

@@ -193,7 +193,8 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 
 def change_listener(holder: str) -> Change:
-    """Return a function that changes the session state so that only ``holder`` may write the standalone GET stream.
+    """Return a function that makes ``holder`` the only permitted writer of the standalone GET stream in the session
+    state.
 
     This is the SSE stream that a client opens with GET.
     """

@@ -235,7 +235,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         self._add_view(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Stop serving each session on this replica when its requests are done. Other replicas continue the sessions.
+        """Stop serving each session on this replica when the session's requests are done. Other replicas continue the
+        sessions.
 
         This also applies to sessions that this replica reads later, for requests accepted earlier.
         """

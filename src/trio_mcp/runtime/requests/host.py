@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class RequestHost:
-    """Runs the handlers of a running server, and holds what all its connections share.
+    """Runs the handlers of a server, and holds the objects that all of the server's connections share.
 
     A handler may still need the host after its connection has ended.
 
@@ -281,8 +281,8 @@ class RequestHandler(Protocol):
         ...
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Decide how to answer a request that arrived through ``exchange``: at once, in a new task, or by a handler
-        that waits for a retry.
+        """Decide how to answer a request that arrived through ``exchange``: at once, in a new task, or, for a retry, by
+        the handler that waits for it.
 
         The reader task calls this method, which must be quick. Raises `CodedError` to send an error reply.
         """

@@ -56,7 +56,7 @@ class Question:
         self.asker.wake()
 
     def fail(self, failure: Exception) -> None:
-        """End this input request with an error, which the waiting task gets instead of an answer."""
+        """End this input request with an error. The waiting task gets the error instead of an answer."""
         self.failure = failure
         self.asker.wake()
 

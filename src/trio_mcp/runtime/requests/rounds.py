@@ -121,7 +121,8 @@ class Rounds:
         return f"{name}-{run}{self._asked[name]}"
 
     def _give_up(self, question: Question) -> None:
-        """Mark the input request ``question`` as abandoned by its task, even if its answer has already arrived."""
+        """Mark the input request ``question`` as abandoned by its task, even if the client's answer has already
+        arrived."""
         if self._over:
             return  # the next run of the stopped handler makes the same input request again
         if self._log is not None:
@@ -289,7 +290,7 @@ def sends_questions(scope: RequestScope) -> bool:
 
 
 def keeps_answers(scope: RequestScope) -> bool:
-    """Return true if the client's answers must be stored for a run after a restart.
+    """Return true if the client's answers must be stored, so that the handler can run again after a restart.
 
     In that run, the handler may make the same input requests again.
     """

@@ -411,7 +411,7 @@ def _silenced_coredis_logs() -> Generator[None]:
 
 
 def silence_coredis_logs() -> None:
-    """Silence coredis's logs about connections that the current task, or a task that it starts, opens."""
+    """Silence coredis's logs about connections that the current task and its child tasks open."""
     logger = logging.getLogger("coredis")
     if _not_ours not in logger.filters:
         logger.addFilter(_not_ours)

@@ -130,8 +130,8 @@ class Link:
         return str(self._address)
 
     async def script(self, script: Script, keys: Sequence[Value], args: Sequence[Value] = ()) -> Any:
-        """Run the Lua script ``script`` in Redis, and return its result, which consists of numbers, bytes, `None` and
-        lists.
+        """Run the Lua script ``script`` in Redis, and return its result. The result consists of numbers, bytes, `None`
+        and lists.
 
         In a cluster, all ``keys`` must be in one slot.
 

@@ -140,7 +140,7 @@ class RedisTaskStore:
         return StoredTask(record, now) if scope in (None, record.scope) else None
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of task records. A record gets a new mark with each change. See `TaskStore.marks`."""
+        """Return the marks of task records. Each change of a record gives it a new mark. See `TaskStore.marks`."""
         found = dict[str, bytes]()
         for names in _batches(list(task_ids)):
             marks = await self._run(_SCRIPTS["task_marks"], [encoded(each) for each in names])
@@ -317,7 +317,7 @@ def _queue_of(row: StoredRecord) -> bytes:
 
 
 def _optional(holder: str | None) -> tuple[Value, Value]:
-    """Encode ``holder`` as two arguments for a Lua script: whether it is given, and its name.
+    """Encode ``holder`` as two arguments for a Lua script: whether ``holder`` is given, and the name of the holder.
 
     ``holder`` may be `None`.
     """

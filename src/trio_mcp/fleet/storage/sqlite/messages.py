@@ -100,7 +100,7 @@ SELECT count(*), total(length(letter)), (
 
 
 class SQLiteCourier:
-    """A `Courier` in a SQLite file. Each message is a row, which its receiver deletes.
+    """A `Courier` in a SQLite file. Each message is a row. The receiver deletes the row.
 
     A row without content means that messages were lost.
     """

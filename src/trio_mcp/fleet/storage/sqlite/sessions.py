@@ -209,7 +209,7 @@ class _SessionLog:
         return self._connection.execute(statement, values)
 
     def extend_retention(self, length: int) -> None:
-        """Keep the session's event log for ``length`` milliseconds from now. Creates the log if it doesn't exist."""
+        """Keep the session's event log for ``length`` milliseconds from now. Create the log if it doesn't exist."""
         until = self._now + length
         if self._number is None:
             sweep(self._connection, self._now, ["logs"])
