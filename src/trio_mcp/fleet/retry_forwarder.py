@@ -235,7 +235,7 @@ class RetryForwarder:
             before = len(lines)  # the length of the incomplete line with which the previous batch ended
             lines += batch.lines
             # The last line of the last batch is the response to the request.
-            # Any other batch may end with an incomplete line.
+            # Each batch before the last one may end with an incomplete line.
             end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
             if end:
                 scope.put(bytes(lines[:end]))

@@ -49,7 +49,7 @@ _MAX_IDS: Final = 64
 
 
 def record_request(request_id: RequestId) -> None:
-    """Record that the current trio task forwards a client's call with the request ``request_id`` to the upstream
+    """Record that the current trio task forwards a client's call by sending the request ``request_id`` to the upstream
     server.
 
     Does nothing if the current task forwards no call.
@@ -253,7 +253,7 @@ class Downstream(ABC):
 
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request of the upstream server that belongs to no known call, and return the client's
+        """Send the client a request that the upstream server has made outside of known calls, and return the client's
         response.
 
         The request is for sampling, elicitation or roots.
@@ -281,7 +281,7 @@ class Downstream(ABC):
 
     @abstractmethod
     def close(self, reason: str) -> None:
-        """Close the connection to the client, because its upstream server is lost.
+        """Close the connection to the client, because the upstream server is lost.
 
         Does nothing if the client also uses other upstream servers.
         """
@@ -375,7 +375,7 @@ class ProxyClient(Downstream):
         return (self.connection if scope is None else scope).exchange.party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request of the upstream server that belongs to no known call, and return the client's
+        """Send the client a request that the upstream server has made outside of known calls, and return the client's
         response.
 
         Raises the errors of `Connection.request`.
@@ -459,8 +459,8 @@ class ProxyClient(Downstream):
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
-        """Return whether the client can now receive an extension's messages, which the upstream server has sent in
-        ``revision``.
+        """Return whether the client can now receive extension messages that the upstream server has sent in the
+        protocol revision ``revision``.
 
         For a legacy revision, the client must have completed a legacy handshake. For a modern one, it must be waiting
         for a response.

@@ -117,7 +117,7 @@ class GatewayCaller(Downstream):
         call.notify(event)
 
     def close(self, reason: str) -> None:
-        """Do nothing. When a member server is lost, its calls fail, but the client stays connected to the gateway."""
+        """Do nothing. When a member server is lost, calls to it fail, but the client stays connected to the gateway."""
 
     async def caught_up(self) -> None:
         """Return at once, since a gateway's client has no queue of notifications."""

@@ -152,7 +152,7 @@ class Tenant:
         """Record that the caller has requests again, after `_mark_idle`."""
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Drop the caller, because it has no more requests, and a shared connection stores no data for it."""
+        """Drop the caller, because it has no more requests, and a shared connection stores no data for the caller."""
         gone(self)
 
 
@@ -206,7 +206,8 @@ class PrivateTenant(Tenant):
         self._scope.deadline = math.inf
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Close the caller's upstream connection after some idle time, but not before its known tasks have ended."""
+        """Close the caller's upstream connection after some idle time, but not before the caller's known tasks have
+        ended."""
         now = trio.current_time()
         until = now if self.upstream is None else max(now, self.upstream.working.end_time())
         self._scope.deadline = until + self._pool.patience

@@ -190,7 +190,7 @@ class Upstream(Relay):
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
-        """Record that ``request`` came from the upstream server within the response to another request.
+        """Record that ``request`` came from the upstream server on the response stream of another request.
 
         Then `ask` can find the client's call.
 

@@ -142,7 +142,7 @@ class Connection:
                 try:
                     await self._wait_until_drained()
                 except BaseException:
-                    # If a KeyboardInterrupt ended the wait, the requests aren't cancelled yet, so cancel them here.
+                    # After a KeyboardInterrupt in the wait, the requests aren't cancelled yet, so cancel them here.
                     self._cancel_all(CancelCause.PARENT, None)
                     raise
                 finally:

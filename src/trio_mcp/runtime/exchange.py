@@ -32,7 +32,7 @@ class ClientChannel(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """True if messages can be sent to the client now, so that they needn't wait for it to reconnect."""
+        """True if messages can be sent to the client now, without waiting until the client reconnects."""
         ...
 
 
@@ -104,7 +104,7 @@ class Exchange:
 
     @property
     def is_open(self) -> bool:
-        """True if messages can be sent to the client now, so that they needn't wait for it to reconnect."""
+        """True if messages can be sent to the client now, without waiting until the client reconnects."""
         return not self.outbox.over
 
     # Held requests
@@ -187,7 +187,7 @@ class Exchange:
         return CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def close_stream(self, retry: float) -> bool:
-        """Close the HTTP stream to the client, which reconnects after ``retry`` seconds.
+        """Close the HTTP stream to the client. The client reconnects after ``retry`` seconds.
 
         Return false if the stream can't be closed.
         """

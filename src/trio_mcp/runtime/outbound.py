@@ -389,7 +389,7 @@ class Outbound:
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
         """Set the outcome of the call that sent ``request``, because the peer has replied."""
         if self._left and type(request.id) is int and request.id > self._left:
-            self._left = 0  # the peer has answered a later request, so it has also read the last cancellation
+            self._left = 0  # the peer has answered a later request, so the peer has also read the last cancellation
         self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:

@@ -194,13 +194,13 @@ class Outbox:
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
-        """Put ``line`` before all lines that the writer hasn't begun.
+        """Put ``line`` before all lines that the writer hasn't begun to write.
 
         If several tasks call this method at the same moment, their lines are written together.
         """
         segments = self._segments
-        # The first segment can still be in this list although the writer has taken it.
-        # Such a taken segment is either the unwritten rest of a line, or empty because it was withdrawn.
+        # The writer may already have taken the first segment in this list.
+        # A segment that the writer has taken is the unwritten rest of a line, or is empty because it was withdrawn.
         segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None))
         self._added(len(line))
 
@@ -385,7 +385,7 @@ class LastFlush:
         self._scope = trio.CancelScope()
 
     def end_at(self, deadline: float) -> None:
-        """Set the time limit of the last flush to ``deadline``, when the connection's drain time is over."""
+        """Set the time limit of the last flush to ``deadline``, the end of the connection's drain time."""
         self._end = min(self._end, deadline)
 
     def hurry(self) -> None:

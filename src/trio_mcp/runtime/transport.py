@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionLost(MCPError):
-    """The connection was lost.
+    """The connection to the peer was lost, or could not be opened.
 
     Every call that waited on the connection raises this error once. If the peer was a child process, ``exit_status`` is
     its exit status (a negative number: the signal that killed it), and ``stderr`` has its last lines of standard error.

@@ -316,14 +316,14 @@ class ConnectionState:
             return event
         reply = message.reply
         if message.is_answer or (message.may_be_answer and (self.role == "client" or self._outbound)):
-            # If the peer has no open request from this side, the unreadable line may be a request, so refuse it.
+            # If this server has no outgoing request in flight, a line that may be a request or a reply is a request.
             return self._receive_bad_answer(message)
         if reply is None:
             return Unread(message.reason)
         if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
-            # Reply only to a request that was too long, because its caller waits for the reply.
-            # A server that prints other text to its output doesn't read its input meanwhile.
-            # Error replies to such text would fill the server's input, until both sides wait forever.
+            # To a server's unreadable line, reply only if the line is a request that was too long.
+            # Any other line may be text that the server prints, and the server reads no input while it prints.
+            # Error replies to printed text would fill the server's input, until both sides wait forever.
             return Unread(message.reason)
         return Refused(reply)
 
@@ -384,7 +384,7 @@ class ConnectionState:
         except _NotOurs as reason:
             return Ignored(str(reason), noteworthy=True)
         self._inbound[request_id] = entry
-        # If a call that is collecting input has the same id, the new request takes over the id.
+        # If a call that waits for the client's retry has the same id, the new request takes over the id.
         self._parked.pop(request_id, None)
         return RequestReceived(entry)
 
@@ -512,8 +512,8 @@ class ConnectionState:
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id):
             return Ignored("a cancel that names no request")
-        # While a client collects input, its call has no open request.
-        # A cancellation then names the call by the id of the call's last request.
+        # While a client collects the user's input for a call, the call has no open request.
+        # A cancellation of this call then contains the id of the call's last request.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if type(reason) is not str:
             reason = None

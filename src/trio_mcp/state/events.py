@@ -34,7 +34,8 @@ class NotificationReceived:
     """The call that the notification belongs to, as an object that the receiver chooses."""
 
     def note_call(self, served: Any) -> None:
-        """Set `served`, the client's call that the notification belongs to, before the notification is passed on."""
+        """Set `served` to the client's call to which the notification belongs. Called before the notification is passed
+        on."""
         cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:

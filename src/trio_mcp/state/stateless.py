@@ -43,7 +43,7 @@ class StatelessState(ConnectionState):
                 return _no_request("Invalid request: one request or notification is expected")
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
-        """Return an extension's notification of ``size`` bytes as a request that gets no reply.
+        """Return an `InboundRequest` for an extension's notification of ``size`` bytes. This request gets no reply.
 
         Only the notification's HTTP exchange identifies the sender, and the form of a request keeps this exchange.
 

@@ -454,7 +454,7 @@ class DatabaseHints(AsyncIterator[Hint]):
                 try:
                     self._found.extend(await self._database.read(self._poll))
                 except OSError:
-                    # Skip this poll: notifications may be lost, but calls of the other methods raise the error.
+                    # Skip this poll: notifications may be lost, but calls of the store's methods raise the error.
                     self._state = None
             # Report this process's own changes first, even if the poll interval is very short.
             if (own := self._own.get_nowait()) is not None:

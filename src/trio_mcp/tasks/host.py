@@ -339,7 +339,7 @@ class TaskHost:
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        with trio.move_on_after(_SHORT_TIME):  # if this takes longer, `remove` stores the outcome
+        with trio.move_on_after(_SHORT_TIME):  # if `change` takes longer, `remove` stores the outcome
             await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
@@ -435,7 +435,8 @@ class TaskHost:
         return {task.id: task.mark for task in self._live}
 
     def _cancel(self, task_id: str, reason: str | None) -> None:
-        """Cancel a background task in this process now. Its record can't be changed until the store works again."""
+        """Cancel a background task in this process now, although the task record can't be changed until the store works
+        again."""
         task = self._live.by_id.get(task_id)
         if task is not None:
             task.cancel(CancelCause.TASK, reason)

@@ -201,7 +201,7 @@ class Leases:
                     logger.error("%d tasks are cancelled here: %s", len(due), NOT_RENEWED)
             ends = {
                 task.held_until for task in self._live if task.is_at_risk
-            }  # these are few times, because leases that were renewed together end together
+            }  # `ends` is small, because leases that were renewed together end together
             pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
             with trio.move_on_after(pause):
                 await self._looker.sleep()
@@ -259,7 +259,8 @@ class Leases:
             self._live.pending.pop(record.id, None)
 
     async def _run_claimed(self, record: TaskRecord, claimed: ClaimedLease) -> bool:
-        """Run a claimed task that isn't running in this process, or store that the task has failed.
+        """Run a claimed task that isn't running in this process yet. If the task can't run again, store that it has
+        failed.
 
         Returns whether either was done.
         """

@@ -300,7 +300,7 @@ class _ResultCall:
         self._error: MCPError | None = None
 
     def start(self, nursery: ServiceNursery) -> None:
-        """Start a ``tasks/result`` request, unless one is in progress."""
+        """Start a ``tasks/result`` request, unless such a request is already in progress."""
         if not self._runs:
             self._runs = True
             nursery.start_soon(self._run)

@@ -139,12 +139,12 @@ class RequestTask:
 
     @property
     def has_started(self) -> bool:
-        """True once the response to the request, which contains the task, was sent."""
+        """True once the response that contains the task was sent to the client."""
         return self.phase >= RunPhase.RUNNING
 
     @property
     def is_delegated(self) -> bool:
-        """True if the task's work is done by code other than its handler."""
+        """True if code other than the handler does the task's work."""
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
@@ -242,7 +242,7 @@ class RequestTask:
             self.phase = phase_after(self.phase, RunStep.DECLINE)
 
     async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
-        """Start the background task if necessary, and record that code other than its handler does its work.
+        """Start the background task if necessary, and record that code other than the handler does the task's work.
 
         The task expires ``ttl_ms`` milliseconds after its creation.
 
@@ -264,7 +264,7 @@ class RequestTask:
         return True
 
     def detach(self) -> None:
-        """Let the background task continue after its handler has ended, because other code does its work.
+        """Let the background task continue after its handler has ended, because other code does the task's work.
 
         The handler's result isn't stored.
         """

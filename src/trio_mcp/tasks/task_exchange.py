@@ -98,7 +98,7 @@ class TaskExchange(Exchange):
         await self.task.persist(outcome)
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Do nothing, because the outcome is stored and not sent."""
+        """Do nothing, because the outcome is stored instead of sent."""
 
 
 class _RestartedExchange(TaskExchange):

@@ -59,7 +59,7 @@ def asked(
     given_up: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
-    """Return the task record with the additional input requests ``questions``, under the same keys.
+    """Return the task record with the input requests ``questions`` added, under their keys in ``questions``.
 
     Input requests that are already in it, or already answered, are skipped: a restarted handler makes them again.
 
@@ -193,7 +193,7 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
 def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a background task whose work is now done by code other than its handler.
+    """Return the record of a background task after code other than the handler has taken over the task's work.
 
     The task expires ``ttl_ms`` milliseconds after its creation.
 

@@ -243,7 +243,7 @@ class InitializeExchange(SharedExchange):
         self._session_state = session_state
 
     def commit(self) -> None:
-        """Do nothing. The session becomes valid when the client gets the session id in the response."""
+        """Do nothing. The session becomes valid only when the client gets the session id in the response."""
 
     def reply_at_once(self, line: bytes | None) -> None:
         if line is not None and self.request is not None and self.request.error is None:

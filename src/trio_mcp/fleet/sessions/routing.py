@@ -61,7 +61,7 @@ Raises the errors of `Messenger.send` and `SharedSessionState.change`.
 
 
 def forward_unreadable(services: SessionServices, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
-    """Notify the replica ``owner`` that the client's response to a request of this replica can't be read. Raises the
+    """Notify the replica ``owner`` that the client's response to a request from ``owner`` can't be read. Raises the
     same errors as `Messenger.send`."""
     return services.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
 

@@ -307,7 +307,7 @@ class SharedSessionState:
         self._is_reading = False
         try:
             await self.read()
-        except OSError as error:  # don't warn: the storage logs its own outages, and a later read will succeed
+        except OSError as error:  # don't warn: the storage logs its own outages, and the session is read again later
             logger.debug("a session could not be read: %s", error)
 
     async def read(self) -> bool:

@@ -249,7 +249,7 @@ class Admission(Generic[T]):
         return self.release_slot(ticket)
 
     def unpark(self, ticket: Ticket) -> None:
-        """Stop counting a request among those whose handlers wait for the client's retry.
+        """Stop counting the request as one whose handler waits for the client's retry.
 
         Either the client has retried, or the handler must clean up (`clean_up`).
         """

@@ -111,7 +111,7 @@ class RequestHost:
     async def run_while(
         self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Call ``serve``, and keep the nursery for handlers open until it returns. ``serve`` gets ``task_status``.
+        """Call ``serve`` with ``task_status``, and keep the nursery for handlers open until ``serve`` returns.
 
         There is no checkpoint before ``serve``, so that ``serve`` can close its resources however early a cancellation
         arrives.

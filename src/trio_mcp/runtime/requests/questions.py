@@ -124,7 +124,7 @@ class AnswerLog:
         self._askers[words] = (task, question)
         question.beside = tuple(others)
         if asker is not task and _runs(asker):
-            # Two tasks that make equal input requests may make them in the other order after a restart.
+            # Two tasks that make equal input requests may make these requests in the opposite order after a restart.
             question.beside = (*others, latest)
         self._noted.append(question)
 
@@ -233,7 +233,8 @@ class AnswerLog:
 
 
 def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
-    """Yield the keys of input requests that were open at the same time and have the same text."""
+    """Yield the keys of those ``questions`` that have the same text as another input request that was open at the same
+    time."""
     for question in questions:
         for key in question.beside:
             if question_content(key) == question_content(question.key):
@@ -241,8 +242,7 @@ def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
 
 
 def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
-    """Return the task that made the input request ``question``, followed by the tasks that started it, up to the
-    handler's task.
+    """Return the task that made the input request ``question``, followed by its ancestors up to the handler's task.
 
     The handler's task isn't included.
     """
@@ -254,7 +254,7 @@ def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowle
 
 
 def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowlevel.Task]) -> bool:
-    """Return true if only this task could have made this input request, because no other running task has the same
+    """Return true if no other running task could have made this input request, because no other task runs the same
     function.
 
     trio starts tasks in any order, so in the next run, workers that share a queue may swap roles. Tasks that are

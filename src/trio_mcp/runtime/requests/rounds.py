@@ -270,7 +270,8 @@ class Rounds:
             self._announce()
 
     def close(self) -> None:
-        """Fail all current and later input requests, because the request was cancelled or its nursery is closed.
+        """Fail all current and later input requests, because the handler's request was cancelled or the handler's
+        nursery is closed.
 
         Without this, a task that still waits would wait forever, because it is shielded or doesn't belong to the
         request. Idempotent.

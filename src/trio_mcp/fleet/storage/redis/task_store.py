@@ -232,7 +232,7 @@ class RedisTaskStore:
         with trio.move_on_after(_ECHO_LIMIT):
             try:
                 await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
-            except OSError:  # report that notifications may be lost; calls of the other methods raise the error
+            except OSError:  # report that notifications may be lost; calls of the store's methods raise the error
                 return False
             while await anext(hints) != echo:
                 pass

@@ -146,7 +146,7 @@ class HintPoller:
         async with self._poll_lock:  # the lock prevents two simultaneous polls, which would report the same changes
             try:
                 found = await self._database.read(partial(_poll, self._position, self.writer, self._replica))
-            except OSError:  # ignore the error here: calls of the other methods raise it
+            except OSError:  # ignore the error: calls that read or write the file raise it
                 self._state = None
             else:
                 self._notify(found)

@@ -238,7 +238,7 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
             self._may_have_more = self._has_failed = True
             await trio.sleep(self._hints.interval)
             return
-        except BaseException:  # if the read is cancelled, it has deleted no messages, so they can be read again
+        except BaseException:  # a cancelled read deletes no messages, so the messages can be read again
             self._may_have_more = True
             raise
         self._may_have_more |= has_more

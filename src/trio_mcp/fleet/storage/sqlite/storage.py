@@ -102,7 +102,7 @@ class SQLiteStorage(FleetStorage):
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
-        # The callers' state needs its own session directory, so store it in a separate file, created at first use.
+        # The callers' state needs its own session directory, so store this state in a separate file.
         states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
