@@ -270,7 +270,7 @@ class RecordCodec:
 
 
 def encoded(text: str) -> bytes:
-    """Encode a string as bytes. Such bytes sort in the same order as the strings.
+    """Encode a string as bytes. Encoded strings sort in the same order as the strings themselves.
 
     Any string is accepted, because a peer may send strings that aren't valid Unicode.
     """

@@ -139,8 +139,8 @@ def _read_all(take: _TakeBatch, connection: sqlite3.Connection) -> None:
 
 
 class _Batcher:
-    """Runs functions that wait for the connection ``access`` in batches. ``call_all`` calls all functions of a batch,
-    in a thread.
+    """Collects functions that wait for the connection ``access``, and runs them in batches. ``call_all`` calls all
+    functions of a batch, in a thread.
 
     Each caller waits. The first caller leads: it makes the thread call all waiting functions, including its own, wakes
     their callers, and passes the lead to the next. A caller can be cancelled until its function has begun.

@@ -197,7 +197,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         peer = attrs.evolve(posted.peer(session_id), caller=caller)
         view = SharedSession(self._services, session_id, peer, caller, self._remove, opening)
         self._add(view)
-        # A server that is shutting down still opens this session, because it had already accepted the request.
+        # Even during a shutdown, open this session, because the server had already accepted the request.
         if self._ends_for:
             view.shut_down(self._ends_for, drain_timeout=self._drain_left)
         return view

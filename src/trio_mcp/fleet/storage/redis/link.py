@@ -435,7 +435,7 @@ async def open_link(
     ssl_context: ssl.SSLContext | None = None,
     is_quiet: bool = False,
 ) -> AsyncGenerator[Link]:
-    """Open a `Link` to the Redis at ``url``. It is closed at the end of the block.
+    """Open a `Link` to the Redis at ``url``. The link is closed at the end of the ``with`` block.
 
     Entering doesn't wait for Redis: until it answers, calls raise `StoreDown`.
 
