@@ -222,7 +222,7 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # Check whether the receiver is dead only from the second attempt on.
+                    # From the second attempt on, check whether the receiver is dead.
                     # An acknowledgement nearly always arrives before the second attempt.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:

@@ -288,7 +288,8 @@ class DatabaseTaskStore:
             try:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
-                # Claim the other tasks anyway. The unreadable task is leased too: this limits its log messages.
+                # Claim the other tasks anyway.
+                # The unreadable task is leased as well, so this error is logged at most once per lease.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:

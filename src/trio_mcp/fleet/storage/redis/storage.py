@@ -273,7 +273,7 @@ class Bus:
     def _read(self, data: bytes) -> None:
         try:
             decode_stored("a hint", self._hint, data)
-        except UnreadableRecord as error:  # the message is invalid, so no replica has written it
+        except UnreadableRecord as error:  # an invalid message can't come from a replica
             logger.warning("ignored an invalid hint: %s", error)
             self._notify_hints_lost()
 

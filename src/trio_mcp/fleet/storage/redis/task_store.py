@@ -188,7 +188,8 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # Claim the other tasks anyway. The unreadable task is leased too: this limits its log messages.
+                # Claim the other tasks anyway.
+                # The unreadable task is leased as well, so this error is logged at most once per lease.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:

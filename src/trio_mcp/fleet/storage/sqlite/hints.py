@@ -190,7 +190,7 @@ class HintPoller:
         for kind, name, stream in dict.fromkeys(found.hints):
             try:
                 self._notify_hint(kind, name, stream)
-            except UnreadableRecord as error:  # the row is invalid, so no replica has written it
+            except UnreadableRecord as error:  # an invalid row can't come from a replica
                 logger.warning("ignored an invalid hint: %s", error)
                 self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
