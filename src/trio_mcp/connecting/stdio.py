@@ -231,7 +231,7 @@ class Command:
 
 
 @asynccontextmanager
-@trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not separate starting the process from supervising it
+@trio.lowlevel.enable_ki_protection  # no KeyboardInterrupt between starting the process and supervising it
 async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessTransport]:
     """Start a child process, and open a transport to it. `open_stdio` describes how the process starts and ends.
 

@@ -57,7 +57,7 @@ class Writer:
         self._shares: dict[LogShares, int] = {}
         """The log limits (`LogShares`) of the running servers, and how often `enter` was called for each."""
         atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):  # Windows has no fork, and Python lacks this function there
+        if hasattr(os, "register_at_fork"):  # Python lacks this function on Windows, which has no fork
             os.register_at_fork(after_in_child=self._start_again)
 
     def _start_again(self) -> None:
@@ -310,10 +310,9 @@ def _shares_here() -> LogShares:
 
 @contextmanager
 def peer_log_share(caller: Caller | None = None) -> Generator[None]:
-    """Count all log records of the current task and its child tasks in the ``with`` block as caused by one peer.
+    """Inside the ``with`` block, count log records of this task and its child tasks towards the limit of one peer.
 
-    They count towards the limit of ``caller``. If ``caller`` is `None`, they count towards a new limit that ends with
-    the block.
+    This is the limit of ``caller``. If ``caller`` is `None`, it is a new limit that ends with the block.
     """
     share = LogShare(_shares_here()) if caller is None else caller.log_share or new_share(caller)
     token = _share.set(share)

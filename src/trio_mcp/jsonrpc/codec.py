@@ -52,7 +52,7 @@ def plain_scalar(value: object) -> int | float | str:
 
 
 def _searched(value: object) -> int | float | str:
-    """Convert a value to a `plain_scalar`, to find numbers that JSON can't express.
+    """Convert a value like `plain_scalar`, while a value is searched for numbers that JSON can't express.
 
     If the value is text that was checked before, return an empty string.
     """
@@ -235,7 +235,7 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
     if has_result and has_error:
         # JSON-RPC 2.0 doesn't allow both a result and an error in one reply.
-        # Many peers still send both fields, with null in one of them, so ignore the null.
+        # Many peers still send both a result and an error, one of which is null, so ignore the null.
         has_result = data.error is None
         if not has_result and data.result is not None:
             return _bad_reply("a reply with both a result and an error", data)
@@ -283,7 +283,7 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     share = size // len(data) if size <= _SHALLOW else None
     return Batch(
         tuple(
-            # Measure each message separately: small messages of a batch may end long before a large one.
+            # Measure each message separately: small ones may be done long before a large one in the same batch.
             _classify(_RawMessage.of(member), weight_of(_encoder.encode(member)) if share is None else share)
             if type(member) is dict
             else _invalid("a message must be a JSON object")

@@ -138,7 +138,7 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
-    # Methods for background tasks: part of MCP in 2025-11-25, for both sides. Later in the tasks extension.
+    # In MCP 2025-11-25, both sides have these task methods. Later, the methods belong to the tasks extension.
     Method("tasks/get", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tools.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
     Method("tasks/list", "both", _PAGE, tools.ListTasksResult, since="2025-11-25", until=_LEGACY),

@@ -221,7 +221,7 @@ class SchemaValidator:
     """
 
     def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
-        import jsonschema_rs  # import it only here, because it loads slowly and most servers don't need it
+        import jsonschema_rs  # imported late: jsonschema-rs loads slowly, and most servers don't need it
 
         patterns = jsonschema_rs.RegexOptions(size_limit=pattern_limit, dfa_size_limit=pattern_limit)
 
@@ -326,7 +326,7 @@ def _is_cheap(schema: Any) -> bool:
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
                 pending += _schemas(keyword, said)
-            # An optional value, as anyOf with a null alternative, is cheap.
+            # An anyOf of null and one other schema, which means an optional value, is cheap.
             elif keyword == "anyOf" and _NULL in said and len(said) == 2:
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
@@ -341,7 +341,7 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 
 def _tried(said: Any) -> int:
-    """Return how many entries of the list ``said`` a validator may have to try.
+    """Return how many of the alternatives in the list ``said`` a validator may have to try.
 
     The list is the value of a keyword such as ``anyOf`` or ``enum``. A list of only strings counts 0, because strings
     are looked up.
@@ -440,7 +440,7 @@ class SchemaFaults:
         return _at(place, _short_fault(node, part))
 
     def _resolved(self, pointer: str) -> tuple[JSONObject, str]:
-        """Return the subschema at the JSON Pointer ``pointer``, and its pointer.
+        """Return the subschema at the JSON Pointer ``pointer``, and the JSON Pointer of the returned subschema.
 
         If the subschema is a reference, return the subschema to which it refers instead.
         """

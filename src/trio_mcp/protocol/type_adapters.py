@@ -182,7 +182,7 @@ def unaliased(hint: Any) -> Any:
     holder = SimpleNamespace(__annotations__={"it": alias.__value__})
     try:
         value = typing.get_type_hints(holder, vars(sys.modules[alias.__module__]), include_extras=True)["it"]
-    except NameError:  # the alias, defined in a function, refers to itself or to a local class
+    except NameError:  # raised if an alias in a function refers to itself or to a local class
         return Any
     return unaliased(value[get_args(hint)] if get_args(hint) else value)
 
@@ -222,7 +222,7 @@ def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
     is_struct = issubclass(kind, msgspec.Struct)
     fields: Any = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind) if attrs.has(kind) else ()
     names = {getattr(field, "alias", field.name): getattr(field, "encode_name", field.name) for field in fields}
-    # Only a TypedDict has these keys, and it has no signature.
+    # Only a TypedDict has `__required_keys__`. It has no signature, so use its annotations instead.
     keys = cast("Any", getattr(kind, "__required_keys__", None))
     parameters = signature(kind).parameters if keys is None else dict.fromkeys(hints)
     members: list[Any] = []

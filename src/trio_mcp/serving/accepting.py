@@ -58,7 +58,7 @@ class Front(Protocol):
         ...
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
-        """Serve the accepted ``stream`` from the peer ``hop`` until the stream ends.
+        """Serve the accepted ``stream``, whose remote end is ``hop``, until the stream ends.
 
         `trio.serve_listeners` then closes the stream.
         """
@@ -80,7 +80,7 @@ class Front(Protocol):
         ...
 
     def start_draining(self) -> bool:
-        """Let health checks report that the server will shut down after `Limits.drain_delay`.
+        """Make health checks report that the server is shutting down. It shuts down after `Limits.drain_delay`.
 
         Return false if no health checks are served: then there is no delay.
         """
@@ -88,7 +88,7 @@ class Front(Protocol):
 
     @property
     def awaits_requests(self) -> bool | None:
-        """Whether a call of `shut_down` now would lose a request that may still arrive on an accepted stream.
+        """Whether a client may be sending a request on an accepted stream now, which a call of `shut_down` would lose.
 
         `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests.
         """

@@ -175,7 +175,7 @@ class RemoteEnd:
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
     def connection(self, caller: Caller) -> Caller:
-        """Return the part of the limits of ``caller`` that this connection may use.
+        """Return a `Caller` that limits this connection to a part of the limits of ``caller``.
 
         ``caller`` sent the current request.
         """
@@ -184,7 +184,7 @@ class RemoteEnd:
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """Count this connection of a trusted proxy as a connection of ``caller``, and return true.
+        """Try to count this connection of a trusted proxy as a connection of ``caller``. Return whether it is counted.
 
         Return false if ``caller`` already has its maximum of connections. The server can accept ``free`` more
         connections.
@@ -216,7 +216,7 @@ class CallersByAddress:
         self._trusted_proxies = trusted_proxies
 
     def hop(self, stream: trio.abc.Stream) -> RemoteEnd:
-        """Return the remote end of the connection ``stream``."""
+        """Return the `RemoteEnd` object for the connection ``stream``."""
         below = socket_below(stream)
         end = None if below is None else below.socket
         try:
@@ -228,7 +228,7 @@ class CallersByAddress:
         return self.hop_at(address, process, user)
 
     def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> RemoteEnd:
-        """Return the remote end of a connection that comes from the IP address ``text``.
+        """Return the `RemoteEnd` object for a connection whose peer has the IP address ``text``.
 
         If ``text`` is `None`, the peer is the ``process`` of ``user`` on a Unix socket, or unknown.
         """

@@ -87,7 +87,7 @@ class _Listener:
         self._token.run_sync_soon(self._notify, hurry)
 
     def _notify(self, hurry: bool) -> None:
-        if self.pending:  # if nothing is pending, the server has already ended
+        if self.pending:  # an empty list means that the server ended before trio called this method
             self._shut_down(f"the server got {signal.Signals(self.pending.pop(0)).name}", hurry=hurry)
 
 
@@ -143,7 +143,7 @@ class _ProcessSignals:
         if self._last_second is not None and not (for_good or self.for_good):
             self._last_second.cancel()
             self._last_second = None
-        for number in untold:  # pass a signal that came too late for the server on to the previous handler
+        for number in untold:  # the server can't handle these signals any more, so let the previous handler do it
             signal.raise_signal(number)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
@@ -260,7 +260,7 @@ async def serve_transport(
     stateless: bool = False,
     record: Recorder | str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve ``server`` to the client at the other end of ``transport``. You can pass an object of your own class.
+    """Serve ``server`` to the client at the other end of ``transport``, which may be an object of your own class.
 
     Returns at the end of input, like `serve_stdio`, and closes the transport. To end earlier, cancel the call: the
     client's requests are cancelled, and the function returns when they have ended.

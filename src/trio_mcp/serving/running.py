@@ -71,9 +71,9 @@ def run(
 def run(
     server: Servable, transport: Literal["stdio", "http", "websocket", "tcp", "unix"] = "stdio", **options: Any
 ) -> None:
-    """Run ``server`` in this process, until the client closes standard input.
+    """Run ``server`` in this process. Over stdio, it runs until the client closes standard input.
 
-    With other transports than stdio, it runs until Ctrl-C or SIGTERM.
+    With other transports, it runs until Ctrl-C or SIGTERM.
 
         run(server)  # over standard input and output
         run(server, "http", port=8000)

@@ -42,8 +42,10 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
     """
 
     async def next_message(self) -> JSONObject:
-        """Return the client's next message that needs no standard answer. Raises `Failed` if the client ends the
-        connection."""
+        """Answer the client's routine requests, such as ``ping``, and return its next other message.
+
+        Raises `Failed` if the client ends the connection.
+        """
         while True:
             match message := await super().next_message():
                 case {"method": "tools/list", "id": _}:

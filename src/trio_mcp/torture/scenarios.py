@@ -67,7 +67,7 @@ def read_texts() -> dict[str, Any]:
 
 
 def load_scenarios(side: Literal["server", "client"], plays: Mapping[str, Any]) -> list[Scenario]:
-    """Return the scenarios for a server or client under test (``side``).
+    """Return all scenarios that test a server, or all that test a client, as ``side`` specifies.
 
     ``plays`` contains the functions that play the scenarios, keyed by name.
     """
@@ -88,8 +88,8 @@ class UnderTest(ABC):
         return (LATEST_LEGACY if self.era == "legacy" else LATEST_MODERN).name
 
     def missing(self, need: Need) -> str | None:
-        """Return the reason why a scenario with the need ``need`` can't be played. Return `None` if it can be
-        played."""
+        """Return the reason why scenarios that need the transport ``need`` must be skipped. Return `None` if they can
+        run."""
         return None
 
     @abstractmethod

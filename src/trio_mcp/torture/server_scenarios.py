@@ -103,7 +103,7 @@ async def cancel_500(client: TortureClient) -> None:
     running = await client.running()
     refused = [message for call in calls for message in client.received(id=call)]
     if len(refused) + running < many:
-        raise Failed(f"of {many} calls, {running} run, and {len(refused)} got a response; the others are lost")
+        raise Failed(f"the server lost calls: of {many} calls, {running} are running and {len(refused)} got a response")
     await client.stop(calls)
 
 

@@ -86,7 +86,7 @@ class TortureClient(TorturePeer["ServerUnderTest"], ScriptedClient):
         """Call one of the tools in `TOOLS`, and return the request id. Raises `Skipped` if the server doesn't have the
         tool."""
         if kind not in self.under_test.tools:
-            raise Skipped(f"the server has no tool {kind!r}, which {TOOLS[kind]}")
+            raise Skipped(f"the server has no tool {kind!r} (description of the tool: {TOOLS[kind]})")
         params = {"name": self.under_test.tools[kind], "arguments": {}, **params}
         return await self.request("tools/call", params, id=id, meta=meta)
 
@@ -109,7 +109,7 @@ class TortureClient(TorturePeer["ServerUnderTest"], ScriptedClient):
             while (now := await self.running()) != number:  # noqa: ASYNC110, the other side has no event
                 await trio.sleep(_POLL)
         if now != number:
-            raise error(f"after {seconds:g} s, {now} handlers run instead of {number}")
+            raise error(f"after {seconds:g} s, {now} handlers are running on the server instead of {number}")
 
     async def stop(self, ids: Sequence[RequestId]) -> None:
         """Cancel the requests with these ``ids``, and wait until no handler is running on the server."""
@@ -118,7 +118,7 @@ class TortureClient(TorturePeer["ServerUnderTest"], ScriptedClient):
         await self.until_running(0, PROMPTLY + len(ids) / 100)
 
     def progress_of(self, token: RequestId) -> list[float]:
-        """Return the progress values that were received with the progress token ``token``, of the same JSON type."""
+        """Return the progress values received with the progress token ``token``, a token of the same JSON type."""
         params = [message["params"] for message in self.received(method="notifications/progress")]
         return [each["progress"] for each in params if repr(each["progressToken"]) == repr(token)]
 
@@ -150,8 +150,8 @@ class ServerUnderTest(UnderTest):
         return not isinstance(self.target, Command) and getattr(self.target, "url", "").startswith("http")
 
     def missing(self, need: Need) -> str | None:
-        """Return the reason why a scenario with the need ``need`` can't be played. Return `None` if it can be
-        played."""
+        """Return the reason why scenarios that need the transport ``need`` must be skipped. Return `None` if they can
+        run."""
         if need == "http":
             return None if self.is_http else "the scenario is only for servers over HTTP"
         if need == "process":

@@ -88,7 +88,7 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     async def until_first(self) -> None:
-        """Wait until the first call of `receive` would return or raise at once.
+        """Wait until `receive` can return its first message, or raise an error, without waiting.
 
         Call this before the first `receive`, in the same task.
         """
@@ -286,7 +286,7 @@ def memory_transport_pair(capacity: int = 65536) -> tuple[Transport, Transport]:
 
 
 def memory_transports(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
-    """Return two connected transports in memory. Like `memory_transport_pair`, but with a return type for this
-    package."""
+    """Return two connected transports in memory, as `MemoryTransport` objects. Users call
+    `memory_transport_pair`."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryTransport(there, back), MemoryTransport(back, there)

@@ -261,7 +261,7 @@ _LENGTH: Final = 500
 
 
 class TextSink(Protocol):
-    """Any object with a ``write`` method for text. A file descriptor isn't needed."""
+    """Any object with a ``write`` method for text. It needn't have a file descriptor."""
 
     def write(self, text: str, /) -> object:
         """Write ``text`` to the sink."""
@@ -336,7 +336,7 @@ log."""
 
 
 class EarlyOutput(trio.abc.ReceiveStream):
-    """Reads the output (``source``) of a child process that prints other text between its messages.
+    """Reads ``source``, the output of a child process that may print other text between its MCP messages.
 
     The text is also written to ``sink``. If a response follows text on the same line, a line break is inserted before
     it.

@@ -121,12 +121,13 @@ def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None
     below = socket_below(stream)
     if below is None or below.socket.family == socket.AF_UNIX or math.isinf(interval):
         return
-    with suppress(OSError):  # a setting fails if the connection is already broken, and the next read raises the error
+    with suppress(OSError):  # ignore a broken connection, because the next read will raise its error
         below.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         below.setsockopt(socket.IPPROTO_TCP, _KEEP_IDLE, _accepted(interval))
         below.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _accepted(timeout / _PROBES))
         below.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # only on Linux; other systems resend lost bytes for minutes
+        # Only Linux can limit how long lost bytes are resent. Other systems resend them for minutes.
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
             milliseconds = 1000 * (_accepted(interval) + _accepted(timeout))
             below.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 

@@ -72,7 +72,7 @@ def is_readable(socket: int) -> bool:
 
     This can be bytes, a connection to accept, the end of the stream, or an error.
     """
-    if not IS_POSIX:  # not for POSIX systems, where `select.select` rejects numbers above 1023
+    if not IS_POSIX:  # on POSIX systems, use poll: `select.select` rejects descriptors above 1023
         return bool(select.select([socket], [], [], 0)[0])
     poll = select.poll()
     poll.register(socket, select.POLLIN)
@@ -101,11 +101,11 @@ def unacknowledged(stream: object) -> int:
     if below is None:
         return 0
     try:
-        import termios  # imported late: most servers don't need it, and Windows lacks it
+        import termios  # imported late: most servers don't need termios, and Windows lacks it
         from fcntl import ioctl
 
         ioctl(below.socket.fileno(), termios.TIOCOUTQ, count)
-    except (ImportError, OSError, ValueError):  # raised if the system lacks this call, or if the stream is closed
+    except (ImportError, OSError, ValueError):  # raised on systems without this ioctl, and for a closed stream
         return 0
     return int.from_bytes(count, sys.byteorder)
 

@@ -358,7 +358,7 @@ async def _probe(client: Client) -> None:
 
 
 def _says_nothing(error: MCPError) -> bool:
-    """Return whether ``error`` may come from the network, a proxy or access control.
+    """Return whether ``error`` may come from the network, a proxy or access control, not from the MCP server.
 
     Such an error doesn't show whether the server is modern or legacy.
     """

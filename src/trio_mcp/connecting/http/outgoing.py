@@ -62,7 +62,7 @@ class Session:
 
 
 class Sessions:
-    """Holds the current session with the server. Messages call `wait_opened` to wait for a session.
+    """Holds the current session with the server. Before a message is sent, `wait_opened` waits for a session.
 
     A task waits in `wait_for_trouble`: it opens a new session if one `is_wanted`, and reports changes that were missed.
     """
@@ -256,12 +256,12 @@ class OutboundFrame:
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
         """Create the message from ``line``, a notification or a reply that this client has already encoded."""
-        # A line that isn't a JSON object contains a batch of replies, which has neither an id nor a method.
+        # A line that is a JSON array, not an object, is a batch of replies: a batch itself has no id and no method.
         head = read_head(line) if line.startswith(b"{") else _RequestHead()
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
     def in_revision(self, version: str) -> OutboundFrame:
-        """Return the message with headers for this modern revision. The body of the message stays the same."""
+        """Return the message with headers for the modern revision ``version``, and with the same body."""
         return OutboundFrame(self.line, self.id, self.method, {"_meta": {PROTOCOL_VERSION: version}})
 
     @property
@@ -325,7 +325,7 @@ class RequestHeaders:
 
 
 def encoded(text: str) -> bytes:
-    """Encode ``text`` as a header value. The header repeats a value of the message."""
+    """Encode ``text``, a value in the message, for an HTTP header that repeats this value."""
     return encoded_name(text).encode("ascii")
 
 
@@ -335,7 +335,7 @@ def _name_in(method: str | None, params: JSONObject) -> str | None:
 
 
 def _of_session(session: Session | None) -> Headers:
-    # the HTTP+SSE transport doesn't have the headers for the session id and the revision
+    # without a session, or over HTTP+SSE, requests have no headers for a session id and a revision
     if session is None or session.is_by_sse:
         return []
     version = (b"MCP-Protocol-Version", session.version.encode("ascii"))
@@ -361,12 +361,12 @@ class ToolHeaders:
         return self._known.get(tool, ()) if isinstance(tool, str) else ()
 
     def of_call(self, call: OutboundFrame) -> Headers:
-        """Return the headers of the tool call ``call``: those that repeat its arguments.
+        """Return the HTTP headers that repeat arguments of the tool call ``call``.
 
         An argument that a header can't carry is left out, and the server reports the error.
         """
         table = self.of(call.params.get("name"))
-        # Decode the arguments in the same way as the server.
+        # Decode the arguments from the encoded line, as the server will do.
         arguments = decode_value(call.line)["params"].get("arguments") if table else None
         if not isinstance(arguments, dict):
             return []

@@ -260,7 +260,7 @@ class PostedRequest:
                 if event.name == "endpoint" and self.session is None:
                     raise EndpointEvent(
                         reply.status,
-                        "the server uses HTTP+SSE (2024-11-05): it answered a POST with that transport's event stream",
+                        "the server uses HTTP+SSE (2024-11-05): it answered a POST with the event stream of HTTP+SSE",
                     )
                 if event.name != "message" or not event.data:
                     continue

@@ -216,7 +216,7 @@ def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
 
 def _time_of(date: str) -> float | None:
     from datetime import UTC
-    from email.utils import parsedate_to_datetime  # imported late: it takes 10 ms
+    from email.utils import parsedate_to_datetime  # imported late, because the import takes 10 ms
 
     if len(date) > _LONGEST_DATE:
         return None

@@ -148,7 +148,7 @@ class HttpTransport(FramedTransport):
         lines."""
         return _HttpOutbox(high_water, self, recorded)
 
-    @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not separate storing a request from starting its task
+    @trio.lowlevel.enable_ki_protection  # no KeyboardInterrupt between storing the request and starting its task
     def start_request(self, message: OutboundFrame, request_id: RequestId) -> bool:
         """Send a request in a new task. Return false if the transport is closed."""
         nursery = self._nursery

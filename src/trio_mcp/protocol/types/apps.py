@@ -120,7 +120,7 @@ class UI:
 
 
 def with_view_renamed(tool: Tool, rename: Callable[[str], str]) -> Tool:
-    """Return ``tool`` with another URI of its view: the result of ``rename``.
+    """Return ``tool`` with the URI of its view replaced by the result of ``rename``.
 
     Everything else in ``_meta`` is unchanged.
     """

@@ -243,7 +243,7 @@ class AsgiResponse(ResponseHandle):
             self._context.run(self.on_gone)
 
     def cut(self, reason: str) -> None:
-        """End the response at once, even if it is incomplete. ``reason`` is passed on as the reason for the
+        """End the response at once, even if it is incomplete. trio shows ``reason`` as the reason for the
         cancellation."""
         self.leave()
         self._scope.cancel(reason=reason)
@@ -275,7 +275,7 @@ class AsgiResponse(ResponseHandle):
         await self.abort()
 
     async def abort(self) -> None:
-        """Notify the MCP endpoint that the client has disconnected. If no complete response was sent, send one.
+        """Notify the MCP endpoint that the client has disconnected. If no response has begun, send an empty one.
 
         Without a response, middleware would report an application error.
         """

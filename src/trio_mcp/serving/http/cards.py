@@ -58,7 +58,7 @@ def _check_url(_: Any, __: Any, url: str) -> None:
     place = nearness(origin.host)
     # docs/discovery.md, Transport Security: https is required; http is only for local development.
     if not origin.secure and place is not Nearness.MACHINE:
-        raise ValueError(f"the URL in a server card must use https, or name this machine, not {url[:300]!r}")
+        raise ValueError(f"the URL in a server card must use https, unless its host is this machine: {url[:300]!r}")
     # docs/discovery.md, Information Disclosure: public cards must not contain private endpoints.
     if place is Nearness.NETWORK or (place is Nearness.ANYWHERE and _is_inside(origin.host)):
         raise ValueError(f"the URL in a server card must not have the private address {origin.host}: {url[:300]!r}")

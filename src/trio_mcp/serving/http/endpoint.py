@@ -347,7 +347,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         """
         body, load = request.body, self._running.host.load
         leaves = partial(leaves_memory, self._limits, load, request.caller)
-        # Estimate the size as late as possible, because that takes as long as decoding.
+        # Estimate the size as late as possible, because the estimate takes as long as decoding.
         if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):
             return False
         # Admit a retry that has a `requestState`, because it replaces a waiting request in memory.

@@ -212,7 +212,7 @@ class PostExchange(PartExchange):
         return HTTPStatus.BAD_REQUEST if code == MISSING_REQUIRED_CLIENT_CAPABILITY else HTTPStatus.OK
 
     def close(self) -> None:
-        """Mark the exchange as complete, and clean up. Idempotent."""
+        """Mark the request as complete, and release its resources. Idempotent."""
         if not self.is_over:
             self.is_over = True
             self.leave()

@@ -48,7 +48,7 @@ class HttpRecordings:
         self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 
     def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
-        """Start to observe all requests of ``running``, the running server. The server's own `Tracing` stays in use.
+        """Start to observe all requests of ``running``, the running server. Its own `Tracing` still observes them too.
 
         ``response_of`` returns the response to a request without a session.
         """
@@ -57,7 +57,7 @@ class HttpRecordings:
 
     @contextmanager
     def serving(self, exchange: RecordedExchange) -> Generator[None]:
-        """If a session is opened inside the block, record it with ``exchange``.
+        """If the HTTP request ``exchange`` opens a session inside the block, record this session.
 
         This doesn't apply if ``exchange`` names an existing session.
         """

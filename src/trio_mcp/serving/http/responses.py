@@ -214,7 +214,7 @@ _MAX_PREFLIGHTS: Final = 100
 
 
 class Cors:
-    """Writes CORS headers for web pages whose origin ``checks`` allows."""
+    """Writes CORS headers for web pages, if ``checks`` allows the origin of the page."""
 
     def __init__(self, checks: HostChecks) -> None:
         self._checks = checks

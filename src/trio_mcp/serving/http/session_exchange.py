@@ -220,7 +220,7 @@ class ClientSession(ABC):
             self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """Return a timer that calls ``ring`` after `Limits.priming_delay`. The response is then turned into a
+        """Start and return a timer that calls ``ring`` after `Limits.priming_delay`. ``ring`` turns a response into a
         stream."""
         return self._connection.connection.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
 

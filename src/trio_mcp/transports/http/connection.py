@@ -79,7 +79,7 @@ class HttpConnection(ResponseWriter):
 
     @property
     def awaits_request(self) -> bool:
-        """True if `shut_down` would now lose a request.
+        """True if the client may be sending a request now, which a call of `shut_down` would lose.
 
         This is so if nothing has arrived yet on a new connection, or if the next request head has arrived only in part.
         """

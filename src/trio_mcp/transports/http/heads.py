@@ -97,7 +97,7 @@ class RequestHead:
     any."""
 
     def with_length(self, digits: bytes) -> RequestHead:
-        """Return a copy of the head whose Content-Length has these ``digits``."""
+        """Return a copy of the head with the Content-Length ``digits``."""
         headers = {**self.headers, "content-length": digits.decode("ascii")}
         return RequestHead(self.method, self.target, self.path, headers, self.repeated, self.http_1_0)
 

@@ -21,7 +21,7 @@ _MOST_DIGITS: Final = 18
 
 
 class BadCursor(Exception):
-    """Raised if a client reconnects with an event id after which the server can't resume any stream of the session.
+    """Raised if the server can't resume a stream after the event id that a reconnecting client has sent.
 
     The message gives the reason. Continuing another stream would hide that the client has missed events.
     """

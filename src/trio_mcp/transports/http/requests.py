@@ -96,7 +96,7 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
     try:
         httptools.HttpRequestParser(fields).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # llhttp raises this after a head that requests an upgrade, which a server may ignore
+        pass  # llhttp raises this for a request to upgrade, but a server may ignore the upgrade
     except httptools.HttpParserError as error:
         raise BadRequest(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     if not fields.complete:

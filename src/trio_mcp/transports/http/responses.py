@@ -50,7 +50,7 @@ class OutgoingBytes:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are bytes left for `write_all`."""
+        """Whether `write_all` still has something to write."""
         return bool(self._waiting) or self._sending or self._source is not None
 
     @property
@@ -259,7 +259,7 @@ class HttpResponse(ResponseHandle):
             self.connection.respond(self, answer, close=close)
 
     def finish(self) -> Callable[[], None]:
-        """Mark the response as complete. Return the callback that was set for a client that disconnects."""
+        """Mark the response as complete. Return its former ``on_gone`` callback, which handles a disconnect."""
         self.is_gone = True
         on_gone, self.on_gone = self.on_gone, do_nothing
         return on_gone

@@ -218,7 +218,7 @@ def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]],
 @cache
 def default_user_agent() -> str:
     """Return the default ``User-Agent``: the name and version of this package (RFC 9110 section 10.1.5)."""
-    from importlib.metadata import version  # imported late: it imports fifty modules
+    from importlib.metadata import version  # imported late, because importlib.metadata imports fifty modules
 
     return f"trio-mcp/{version('trio-mcp')}"
 

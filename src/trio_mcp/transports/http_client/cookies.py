@@ -82,7 +82,7 @@ def _expiry(max_age: str, expires: str) -> float:
         return time.time() + int(max_age)
     with suppress(ValueError, TypeError, OverflowError, IndexError):
         if expires:
-            from email.utils import parsedate_to_datetime  # imported late, because this takes 10 ms
+            from email.utils import parsedate_to_datetime  # imported late, because the import takes 10 ms
 
             return parsedate_to_datetime(expires[:_LONGEST_DATE]).timestamp()
     return inf

@@ -232,7 +232,7 @@ def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpPr
 
 
 def host_names(names: Collection[str]) -> frozenset[str]:
-    """Return the host ``names`` in lower case.
+    """Return the host names in ``names``, converted to lower case.
 
     Raises `TypeError` if ``names`` is a single string, and `ValueError` if a host name or address is invalid.
     """
@@ -246,7 +246,9 @@ def _host_name(name: str) -> str:
     with suppress(ValueError):
         found = split_url(f"http://[{name}]" if ":" in name else f"http://{name}")
     if found is None or found[0].host != name.lower() or found[1] != "/":
-        raise ValueError(f"trusted_http_hosts has {name[:300]!r}: write a name or an address, without scheme and port")
+        raise ValueError(
+            f"trusted_http_hosts must not contain {name[:300]!r}: write a name or an address, without scheme and port"
+        )
     return found[0].host
 
 
@@ -261,7 +263,7 @@ def is_local_host(host: str) -> bool:
 
 
 def looked_up(host: str) -> str:
-    """Return the name to look up for ``host``.
+    """Return the name whose addresses a client of ``host`` must look up.
 
     For ``localhost.`` and all subdomains of ``localhost``, this is ``localhost``.
 

@@ -98,7 +98,7 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
     async with trio.open_nursery() as watch:
 
         async def give_up() -> None:
-            # trio-websocket processes everything that it has read before it reads the end of the stream.
+            # trio-websocket reads the end of the stream only after it has processed all earlier bytes.
             await stream.ended.wait()
             watch.cancel_scope.cancel(reason="the peer closed the connection in the handshake")
 

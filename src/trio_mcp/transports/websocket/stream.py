@@ -88,7 +88,7 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def refusal(self) -> bytes:
-        """The HTTP response, as far as it has arrived, with which the server refuses the upgrade. Empty if the upgrade
+        """The received part of the HTTP response with which the server refuses the upgrade. Empty if the upgrade
         succeeded."""
         return bytes(self._head or b"")
 
