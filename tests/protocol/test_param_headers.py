@@ -113,7 +113,7 @@ def test_tool_with_header_names_that_differ_only_in_case_is_refused(other: str) 
 )
 def test_header_annotation_outside_properties_is_refused(around: Any) -> None:
     assert param_headers(around({"type": "string"})) == ()
-    with pytest.raises(ValueError, match='through "properties" alone'):
+    with pytest.raises(ValueError, match='only through "properties"'):
         param_headers(around(REGION))
 
 
