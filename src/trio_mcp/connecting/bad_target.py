@@ -51,7 +51,7 @@ def check_address(host: str, port: int) -> None:
         # The IDNA codec accepts spaces and control characters, so refuse them first.
         is_text = len(host) <= _LONGEST_NAME and host.isprintable() and " " not in host
         well_formed = is_text and bool(host.encode("idna"))
-    except UnicodeError:  # raised for invalid characters, and for labels that are empty or longer than 63 bytes
+    except UnicodeError:  # invalid characters, or a label that is empty or longer than 63 bytes
         well_formed = False
     if not well_formed:
         raise BadTarget(f"not a valid host name: {host[:300]!r}")

@@ -179,7 +179,7 @@ class Command:
             return
         except LostInProbe as error:
             if opened:
-                raise  # raise errors from the caller's block unchanged
+                raise  # the error comes from the caller's block, so raise it unchanged
             logger.info("%s exited on server/discover, and is restarted: %s", self.words[0], error.reason)
         async with self._open(opening, not legacy_first) as client:
             yield client

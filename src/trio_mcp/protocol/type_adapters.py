@@ -182,7 +182,7 @@ def unaliased(hint: Any) -> Any:
     holder = SimpleNamespace(__annotations__={"it": alias.__value__})
     try:
         value = typing.get_type_hints(holder, vars(sys.modules[alias.__module__]), include_extras=True)["it"]
-    except NameError:  # raised if an alias in a function refers to itself or to a local class
+    except NameError:  # `get_type_hints` fails if an alias in a function refers to itself or a local class
         return Any
     return unaliased(value[get_args(hint)] if get_args(hint) else value)
 

@@ -222,7 +222,7 @@ class CallersByAddress:
         try:
             name: object = None if end is None else end.getpeername()
             process, user = (None, None) if end is None or end.family != socket.AF_UNIX else _credentials_of(end)
-        except OSError:  # raised if the client has already disconnected
+        except OSError:  # `getpeername` raises this if the client has already disconnected
             name = process = user = None
         address = str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None
         return self.hop_at(address, process, user)

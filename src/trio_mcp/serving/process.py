@@ -67,7 +67,7 @@ def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Gene
 
 
 def exclusive_process() -> None:
-    """Declare that this process only runs servers, so that a signal ends servers and process together.
+    """Declare that this process only runs servers, so that a signal ends the servers and the process together.
 
     See ``for_good`` of `shut_down_on_signals`.
     """
@@ -205,7 +205,7 @@ def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | 
     """Return the recorder for the value of the ``record`` option. Return `None` if nothing is recorded."""
     if record is None:
         return None
-    from ..recording.recorder import recorder_of  # imported late: few servers are recorded
+    from ..recording.recorder import recorder_of  # imported late, because few servers record their messages
 
     return recorder_of(record)
 

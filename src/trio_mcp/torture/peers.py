@@ -71,7 +71,7 @@ class TorturePeer(ScriptedPeer, Generic[U]):
             while not wanted(message := await self.next_message()):
                 pass
             return message
-        raise Failed(f"time limit of {seconds:g} s exceeded: {otherwise}")
+        raise Failed(f"time limit exceeded: {otherwise} within {seconds:g} s")
 
     async def drain(self, seconds: float) -> None:
         """Read messages for ``seconds``, and add them to `transcript`. Raises `Failed` if the connection ends."""

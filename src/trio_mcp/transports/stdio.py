@@ -81,13 +81,13 @@ def _printing_line_by_line() -> Generator[None]:
 def _is_standard_output(stream: TextIO) -> bool:
     try:
         return stream.fileno() == 1
-    except ValueError:  # raised if the stream is closed, detached, or in memory (`io.UnsupportedOperation`)
+    except ValueError:  # the stream is closed, detached, or in memory (`io.UnsupportedOperation`)
         return False
 
 
 def _check_open() -> None:
     # Python sets a standard stream to `None` if its descriptor was closed at startup.
-    # Don't check descriptors now: a closed one may have been reused since, for example by trio's poll.
+    # Don't check the descriptors now: another file, such as trio's epoll, may have reused a closed descriptor.
     for name, opened in (("input", sys.__stdin__), ("output", sys.__stdout__)):
         if opened is None:
             raise OSError(errno.EBADF, f"standard {name} is not open")
@@ -135,7 +135,7 @@ def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
         return _plain(os.dup(fd), "never")
     flags = (os.O_RDONLY if mode == "r" else os.O_WRONLY) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     for name in _names(fd):
-        with suppress(OSError):  # raised if there is no /proc, or if the file belongs to another user
+        with suppress(OSError):  # `os.open` fails without /proc, or for a file of another user
             return _plain(os.open(name, flags), "tries")
     # The descriptor may block: poll it before each use, and read or write small pieces.
     return _plain(os.dup(fd), "waits")
@@ -199,7 +199,7 @@ class DescriptorStream:
                 await trio.lowlevel.wait_readable(reader.fd)
                 waited = True
             except OSError as error:
-                if error.errno == errno.EIO:  # raised when the other end of the terminal was closed
+                if error.errno == errno.EIO:  # EIO: the other end of the terminal was closed
                     return b""
                 raise trio.BrokenResourceError(str(error)) from error
             else:

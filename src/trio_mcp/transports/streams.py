@@ -105,7 +105,7 @@ def unacknowledged(stream: object) -> int:
         from fcntl import ioctl
 
         ioctl(below.socket.fileno(), termios.TIOCOUTQ, count)
-    except (ImportError, OSError, ValueError):  # raised on systems without this ioctl, and for a closed stream
+    except (ImportError, OSError, ValueError):  # the system lacks this ioctl, or the stream is closed
         return 0
     return int.from_bytes(count, sys.byteorder)
 

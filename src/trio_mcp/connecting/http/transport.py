@@ -265,7 +265,7 @@ class HttpTransport(FramedTransport):
             return
         session = self._endpoint.sessions.current
         if session is not None and session.over.is_set():
-            session = None  # the server's request arrived while a new session was being opened
+            session = None  # the server's request belongs to the new session, which isn't open yet
         await self._one_way.send(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
@@ -458,7 +458,7 @@ class OneWayPosts:
             for attempt in count(1):
                 if question.is_over:
                     return None
-                if isinstance(failure, AuthorizationError):  # don't try to get a token repeatedly
+                if isinstance(failure, AuthorizationError):  # the client can't get a token, so don't try again
                     return failure
                 try:
                     await self.send(question.session, instead)

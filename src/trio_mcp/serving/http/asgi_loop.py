@@ -103,7 +103,7 @@ class _LoopRun:
         async with self._open_front() as front:
             self._front = front
             yield front
-            if self.loop.is_closed():  # without an event loop, the remaining responses can't be sent
+            if self.loop.is_closed():  # a closed event loop can't send the remaining responses, so end them
                 front.cut()
 
     @asynccontextmanager
@@ -172,7 +172,7 @@ class _Events:
         try:
             if self._receiving is None:
                 self._receiving = LoopTask(self._loop, self._receive, self._context)
-        except RuntimeError:  # raised if the event loop is closed
+        except RuntimeError:  # `LoopTask` raises this if the event loop is closed
             return {"type": "http.disconnect"}
         await self._receiving.over.wait()
         received, self._receiving = self._receiving, None

@@ -270,7 +270,7 @@ class AsgiResponse(ResponseHandle):
                 await self._decided.wait()
                 await self._write(body)
                 self.is_gone = True
-            except (OSError, ClientDisconnected):  # raised by `send` after a disconnect, since ASGI 2.4
+            except (OSError, ClientDisconnected):  # since ASGI 2.4, `send` raises OSError after a disconnect
                 pass
         await self.abort()
 

@@ -477,7 +477,7 @@ def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: flo
     """Return the legacy sessions that all replicas share, or `None` if the server has no shared storage."""
     if not isinstance(running, RunningServer) or running.fleet is None or running.stateless:
         return None
-    from .session import HttpFleet  # imported late: most servers run alone
+    from .session import HttpFleet  # imported late, because most servers have no replicas
 
     assert isinstance(running.fleet, HttpFleet), "a storage must create one: see `FleetStorage`"
     return running.fleet.open_sessions(running, nursery, retry_interval)
@@ -486,7 +486,7 @@ def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: flo
 def _routes_of(settings: EndpointSettings, nursery: trio.Nursery, limits: Limits) -> Routes | None:
     if not settings.routes:
         return None
-    from .routes import Routes  # imported late: most servers have no routes
+    from .routes import Routes  # imported late, because most servers have no routes of their own
 
     return Routes(settings.routes, nursery, limits)
 

@@ -111,7 +111,7 @@ def _check_path(_: Any, __: Any, path: str) -> None:
 def _check_routes(settings: EndpointSettings, _: Any, routes: Mapping[str, Route]) -> None:
     if not routes:
         return
-    from .routes import check_route  # imported late: most servers have no routes
+    from .routes import check_route  # imported late, because most servers have no routes of their own
 
     own = [*(HEALTH if settings.health else ()), settings.path, *settings.documents]
     for path, route in routes.items():
@@ -159,7 +159,7 @@ def documents_beside(server: Servable, path: str, card: Card | None, *, catalog:
     """
     if card is None and not catalog:
         return NO_DOCUMENTS
-    from .cards import public_documents  # imported late: most servers have no card
+    from .cards import public_documents  # imported late, because most servers have no server card
 
     return public_documents(server, path, card, catalog=catalog)
 

@@ -267,7 +267,7 @@ class HttpFront:
     def _connection_to(self, stream: trio.abc.Stream, hop: RemoteEnd) -> HttpConnection:
         if not self._has_access_log:
             return HttpConnection(stream, self._endpoint, self._bounds, hop)
-        from ...transports.http.access_log import LoggedConnection  # imported late: most servers have no access log
+        from ...transports.http.access_log import LoggedConnection  # imported late: most servers write no access log
 
         return LoggedConnection(stream, self._endpoint, self._bounds, hop, self._endpoint.who)
 
@@ -365,7 +365,7 @@ def recordings_of(record: Recorder | str | os.PathLike[str] | None) -> HttpRecor
     recorder = recorder_of(record)
     if recorder is None:
         return None
-    from .recorded import HttpRecordings  # imported late: few servers are recorded
+    from .recorded import HttpRecordings  # imported late, because few servers record their messages
 
     return HttpRecordings(recorder)
 

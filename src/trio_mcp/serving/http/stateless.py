@@ -307,8 +307,8 @@ class StatelessEndpoint:
         connection.feed(event, posted.body, exchange)
 
     def response_to(self, request: InboundRequest) -> ResponseHandle | None:
-        """Return the HTTP response to a request that is in progress. A notification has no response: then return
-        `None`."""
+        """Return the HTTP response to a request that is in progress. Return `None` for a notification, which has no
+        response."""
         held = self._connection.exchange.find(request)
         exchange = None if held is None else held.exchange
         return exchange.response if isinstance(exchange, StatelessExchange) else None

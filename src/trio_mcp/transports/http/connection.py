@@ -160,7 +160,7 @@ class HttpConnection(ResponseWriter):
                 return bounds.body_timeout
             case ConnectionPhase.LINGERING | ConnectionPhase.CLOSING:
                 return bounds.linger_timeout
-            case _:  # no limit: the application limits the time of its requests itself
+            case _:  # no time limit here, because the application limits the time of each request itself
                 return math.inf
 
     def shut_down(self, *, now: bool = False) -> None:
