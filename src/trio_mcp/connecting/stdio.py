@@ -196,7 +196,7 @@ class Command:
                     async with opening.open_over(transport, exited, legacy_first=legacy_first) as client:
                         if opening.settings.era == "auto":
                             _LEGACY_COMMANDS.record(self._identity, is_legacy=client.revision.handshake)
-                        # If the client is closed inside the block, close the child's input, so that it exits.
+                        # If the client is closed inside the block, close the child's input, so that the child exits.
                         transport.keep_input(open=False)
                         transport.stop_recording_output()
                         opened = True
@@ -231,7 +231,7 @@ class Command:
 
 
 @asynccontextmanager
-@trio.lowlevel.enable_ki_protection  # no KeyboardInterrupt between starting the process and supervising it
+@trio.lowlevel.enable_ki_protection  # prevent a KeyboardInterrupt between starting the process and supervising it
 async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessTransport]:
     """Start a child process, and open a transport to it. `open_stdio` describes how the process starts and ends.
 

@@ -157,7 +157,7 @@ def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
     """Return the graph of ``schema``: the node of the whole schema, and all nodes."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
-    leaf = _Part()  # share one object for all subschemas that contain no others, because most are like that
+    leaf = _Part()  # most subschemas contain no other subschemas, so share one object for all of these
 
     def part_of(said: Any) -> _Part | None:
         if not isinstance(said, dict):

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @frozen(eq=False)
 class AcceptedConnection:
-    """The connection to a client that was accepted, with the transport to it."""
+    """An accepted connection to a client: the transport, and the `Peer` at its other end."""
 
     transport: FramedTransport
     peer: Peer
@@ -145,7 +145,7 @@ class Connections:
 
     @property
     def awaits_requests(self) -> None:
-        """Always `None`, because each connection carries many requests. See `Front.awaits_requests`."""
+        """Always `None`, as `Front.awaits_requests` requires for connections that carry many requests."""
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Close each connection as soon as its accepted requests have ended: see `Front.shut_down`."""

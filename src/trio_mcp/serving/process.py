@@ -281,7 +281,7 @@ async def serve_transport(
         # Inside this cancelled scope, aclose() doesn't wait.
         with trio.CancelScope(shield=True) as by_force:
             by_force.cancel(reason="the server has ended")
-            await served.aclose()  # needed only if the server failed before it served the transport
+            await served.aclose()  # still open only if the server failed before it served the transport
 
 
 async def _serve(server: Servable, transport: FramedTransport, *, stateless: bool, handle_signals: bool) -> None:

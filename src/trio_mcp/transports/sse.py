@@ -139,7 +139,7 @@ class EventReader:
         self._too_long = False
 
     def drop_unfinished(self) -> None:
-        """Drop an incomplete event, because the connection has ended. Then feed the bytes of a new connection.
+        """Drop an incomplete event, because the connection has ended. Afterwards, feed bytes of the next connection.
 
         The last event id and ``retry`` are kept.
         """

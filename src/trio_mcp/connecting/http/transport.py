@@ -148,7 +148,7 @@ class HttpTransport(FramedTransport):
         lines."""
         return _HttpOutbox(high_water, self, recorded)
 
-    @trio.lowlevel.enable_ki_protection  # no KeyboardInterrupt between storing the request and starting its task
+    @trio.lowlevel.enable_ki_protection  # prevent a KeyboardInterrupt between storing the request and starting its task
     def start_request(self, message: OutboundFrame, request_id: RequestId) -> bool:
         """Send a request in a new task. Return false if the transport is closed."""
         nursery = self._nursery
@@ -396,7 +396,7 @@ _UNTOLD: Final = 60.0
 
 
 class OneWayPosts:
-    """Sends messages that get no reply to the server of ``endpoint``, each in a separate POST.
+    """Sends notifications and answers to the server of ``endpoint``, each in a separate POST. They get no reply.
 
     At most ``max_cancels`` cancellations, 32 answers and 32 notifications are sent concurrently.
     """

@@ -181,9 +181,9 @@ class PostExchange(PartExchange):
             self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
 
     def end_unanswered(self) -> None:
-        """End the response to a request that gets no reply. The response is an empty stream.
+        """End the response without any message, because the request gets no JSON-RPC reply.
 
-        The stream has no event id, so that the client doesn't try to resume it.
+        If the response is a stream, it has no event id, so that the client doesn't try to resume it.
         """
         self.close()
         if self.accepts == JSON:

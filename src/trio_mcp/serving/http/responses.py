@@ -261,8 +261,8 @@ _NOT_CACHED: Final = b"Cache-Control: no-store\r\n"
 
 
 def health(path: str, method: str, *, is_ready: bool) -> Answer:
-    """Return the response to a health check at one of the paths in `HEALTH`. It reveals nothing else about the
-    server."""
+    """Return the response to a health check at one of the paths in `HEALTH`. The response reveals only the health of
+    the server."""
     if method not in ("GET", "HEAD"):
         return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", _PROBES)
     if path == "/readyz" and not is_ready:

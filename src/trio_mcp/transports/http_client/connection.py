@@ -235,7 +235,7 @@ _END: Final = h11.EndOfMessage()
 
 
 class Reply:
-    """An HTTP response. You can read its body as it arrives. Use the response only inside the request's block."""
+    """An HTTP response, whose body you can read as it arrives. Use it only in the request's ``async with`` block."""
 
     __slots__ = ("_connection", "_is_over", "_parser", "_place", "headers", "status")
 

@@ -46,7 +46,7 @@ nursery."""
 
 
 def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
-    """Return a function that completes the server's handshake. The upgrade request must have been checked before."""
+    """Return a function that completes a server's WebSocket handshake. First check the upgrade request."""
 
     async def accept(nursery: trio.Nursery) -> WebSocketConnection:
         request = await wrap_server_stream(
@@ -60,7 +60,7 @@ def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
 def asking(
     stream: CoalescingStream, max_message_bytes: int, host: str, resource: str, headers: Sequence[tuple[bytes, bytes]]
 ) -> Handshake:
-    """Return a function that performs the client's part of the handshake.
+    """Return a function that performs the client's part of the WebSocket handshake.
 
     It raises `ProtocolViolation` if the server doesn't select the subprotocol ``mcp``.
     """

@@ -211,7 +211,7 @@ class CoalescingStream(trio.abc.Stream):
         self.put(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return after a checkpoint. Writers never have to wait, because this stream has a buffer."""
+        """Return after a checkpoint, because this stream buffers what can't be written at once."""
         await trio.lowlevel.checkpoint()
 
     async def flushed(self) -> None:
