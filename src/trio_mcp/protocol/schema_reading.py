@@ -48,8 +48,8 @@ def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
 
 
 def read_whole_numbers(schema: JSONObject, data: Any) -> Any:
-    """Return ``data`` with floats such as 3.0 converted to `int`, if ``schema`` allows integers but no other numbers
-    there.
+    """Return ``data`` with floats such as 3.0 converted to `int`, wherever ``schema`` allows integers but no other
+    numbers.
 
     The original isn't changed. If there is nothing to convert, or the data is too large, the same object is returned.
     """

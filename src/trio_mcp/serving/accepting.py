@@ -72,8 +72,8 @@ class Front(Protocol):
         ...
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close one connection that can be spared, to make room for a new one. Return whether there was such a
-        connection.
+        """Close one connection that can be spared, to make room for a new one. Return false if no connection can be
+        spared.
 
         Choose the oldest connection of the caller with the greatest ``weight``, which must be more than 0.
         """

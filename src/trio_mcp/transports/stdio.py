@@ -171,7 +171,7 @@ class DescriptorStream:
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
-        os.fstat(write_fd)  # check this first: the number of a closed descriptor could be reused for our reader
+        os.fstat(write_fd)  # check `write_fd` first: if it is closed, the new reader could get the same number
         self._reader = _own(read_fd, "r")
         try:
             self._writer = _own(write_fd, "w")

@@ -158,7 +158,7 @@ async def open_http(
 
 
 def hooks_of(url: str, on_request: OnRequest | None, on_response: OnResponse | None, dial: Dial | None) -> Hooks | None:
-    """Return the user's hooks for requests to ``url``, or `None` if there are none."""
+    """Return the user's hooks for requests to ``url``, or `None` if the user has passed no hooks."""
     if on_request is on_response is dial is None:
         return None
     return Hooks(on_request, on_response, dial, partial(_check_hooked, url))

@@ -149,7 +149,7 @@ class AsgiBody:
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
     def refuse(self, head: RequestHead) -> None:
-        """Record that a request was refused because of its head. `drop` then receives the body, unless it is too long.
+        """Record that a request was refused because of its head. `drop` then receives a body of limited length.
 
         Most clients send the body before they read the response.
         """

@@ -132,7 +132,7 @@ class PostExchange(PartExchange):
 
     @abstractmethod
     def open_stream(self) -> None:
-        """Turn the response into an event stream, and send the lines in the outbox on it."""
+        """Turn the response into an event stream that sends the lines in the outbox."""
 
     @abstractmethod
     def end_stream(self) -> None:

@@ -302,10 +302,9 @@ class HttpFront:
         await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close the oldest connection without a complete request, and return whether there was one: see
-        `Front.make_room`.
+        """Close the oldest connection without a complete request. Return whether one was closed: see `Front.make_room`.
 
-        Its client may never complete a request.
+        The client of this connection may never complete a request.
         """
         idle = [connection for connection in self._connections if connection.is_idle]
         found = heaviest(((connection, connection.client.here) for connection in idle), weight)
@@ -354,7 +353,7 @@ class HttpFront:
 
 
 async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **headers: str) -> None:
-    # Import WebSocket support on first use: most servers don't need it, and it takes a sixth of the startup time.
+    # Import WebSocket support on first use: most servers don't need it, and its import is a sixth of the startup time.
     from ...transports.websocket.handshake import Rejection, refuse
 
     await refuse(stream, Rejection(status, reason, **headers))

@@ -139,7 +139,7 @@ class HttpSession(ClientSession):
         return (LocalInitializeExchange if opens else SessionExchange)(self, posted, request)
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SessionStream:
-        """Return a resumable stream that sends the messages of ``exchange``."""
+        """Return a resumable stream that sends the messages for the POST request ``exchange``."""
         return self._open_stream(exchange.outbox, primes=primes)
 
     def _open_stream(self, outbox: Outbox, *, primes: bool) -> SessionStream:

@@ -70,7 +70,7 @@ class ResumableStream(Protocol):
 
 
 class _StandaloneChannel:
-    """The `ClientChannel` for messages that don't belong to a request. They are sent with ``outbox``.
+    """The `ClientChannel` for messages that don't belong to a request. ``outbox`` sends them.
 
     The channel has only a weak reference to the session.
     """
@@ -228,7 +228,7 @@ class ClientSession(ABC):
 
     @abstractmethod
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> ResumableStream:
-        """Return a resumable stream that sends the lines of ``exchange``."""
+        """Return a resumable stream that sends the lines for the POST request ``exchange``."""
 
     def finish(self, stream: ResumableStream) -> None:
         """End ``stream`` after its last line. Its events are kept for a while, for a client that reconnects."""

@@ -115,7 +115,7 @@ class StatelessExchange(PostExchange):
 
     def status_of(self, code: int) -> HTTPStatus:
         # 2026-07-28 streamable HTTP, Server Validation: the status MUST be 400, or 404 for an unknown method.
-        # If a handler raises an error with the same code, the error is an ordinary reply.
+        # If a handler raises an error with one of these codes, its reply has an ordinary status.
         if self._header_error is not None and self._header_error[0] == code:
             return self._header_error[1]
         return super().status_of(code)
