@@ -245,7 +245,7 @@ class Inbox:
         self._owed += 1
 
     def remove_owed(self) -> None:
-        """Count one answer less, because it was delivered to the server, or can't be delivered."""
+        """Count one answer less, because an answer was delivered to the server, or can't be delivered."""
         self._owed -= 1
         self._make_room()
 
@@ -274,8 +274,8 @@ _CANCELLED: Final = "notifications/cancelled"
 
 
 def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: Session | None) -> bool:
-    """Put ``frame``, a message in the response to ``request``, into the inbox. Return whether it is the reply to
-    ``request``.
+    """Put ``frame``, a message in the response to ``request``, into the inbox. Return whether the message is the
+    reply to ``request``.
 
     Raises an `MCPError`, and delivers nothing, for a message that ends the request instead: the reply to another
     request, an error that names no request, and an unreadable message.

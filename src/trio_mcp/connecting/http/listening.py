@@ -47,7 +47,7 @@ class _Next(Enum):
 
 
 async def listen(endpoint: Endpoint, session: Session) -> None:
-    """Keep a stream for messages from the server open until ``session`` ends.
+    """Until ``session`` ends, keep a stream open for messages from the server.
 
     Return earlier if the server doesn't offer a stream.
 

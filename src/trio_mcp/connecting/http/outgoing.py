@@ -100,7 +100,7 @@ class Sessions:
         return self._failure is not None
 
     def start(self, session: Session) -> None:
-        """Make ``session`` the current session, because the server has agreed to it. It isn't open yet."""
+        """Make ``session`` the current session, because the server has agreed to it. The session isn't open yet."""
         self.current, self._failure, self.is_wanted = session, None, False
         self.started_at = trio.current_time()
         self._messages.unpark_all()

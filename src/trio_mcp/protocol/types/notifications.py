@@ -124,7 +124,7 @@ class ElicitationCompleteParams:
 
 @value
 class SubscriptionFilter:
-    """The kinds of changes of which a client wants to be notified, in ``subscriptions/listen``."""
+    """The kinds of changes for which a client requests notifications with ``subscriptions/listen``."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
