@@ -234,7 +234,7 @@ def show_fields(kind: type[T]) -> type[T]:
 
 
 class Renamed:
-    """An attribute for a name that other SDKs have and this class lacks.
+    """A descriptor for an attribute that other SDKs have and this class lacks.
 
     Reading it raises `AttributeError` with the code to write instead. `dir` of an instance doesn't list it. Unlike
     ``__getattr__``, this descriptor doesn't slow down reading other attributes.

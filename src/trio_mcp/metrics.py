@@ -111,7 +111,7 @@ class Meters:
         self._queued.record(queued, {_METHOD: attributes[_METHOD]})
 
     def record_cancel(self, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Record how many ``seconds`` after the arrival of its cancellation a handler took its first step."""
+        """Record the ``seconds`` between the arrival of a cancellation and the cancelled handler's next step."""
         self._cancelled.record(seconds, attributes)
 
     def record_session(self, role: str, seconds: float, attributes: Mapping[str, str]) -> None:

@@ -313,10 +313,8 @@ class _Buckets:
         self._full_at = BoundedDict[Hashable, float](limit)
 
     def acquire(self, key: Hashable, now: float) -> float:
-        """Take a token from the bucket for ``key``, and return 0.
-
-        If the bucket is empty, return the seconds until its next token.
-        """
+        """Take a token from the bucket for ``key``. Returns 0, or the seconds until the next token if the bucket is
+        empty."""
         full_at = max(self._full_at.get(key, now), now) + self._interval
         wait = full_at - now - self._interval * self._burst
         if wait > 1e-9:  # a shorter wait is a rounding error of the added intervals

@@ -321,8 +321,8 @@ class ServerSpan:
         self._resumed_at: float | None = None
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return a wrapper of ``answer``, with which the span records the handler's first step after ``scope`` was
-        cancelled."""
+        """Wrap ``answer``, which runs the handler, so that the span records the handler's first step after ``scope``
+        was cancelled."""
         return ResumptionObserver(answer, scope, self._resumed)
 
     def _resumed(self) -> None:

@@ -61,7 +61,7 @@ async def test_app_view_calls_tools_of_its_own_server_by_their_original_names(au
     async with open_group(members(), extensions=[Apps()]) as group:
         assert (await group.call_from_app("b", "refresh")).text == "fresh"
         assert (await group.call_from_app("a", "show")).text == "shown"
-        with pytest.raises(NotInCatalogue, match="views must not call the tool 'think' of 'a'"):
+        with pytest.raises(NotInCatalogue, match="an MCP app must not call the tool 'think' of 'a'"):
             await group.call_from_app("a", "think")
         for name in ("b__refresh", "a__refresh", "unknown"):
             with pytest.raises(NotInCatalogue, match="no server of this group offers"):

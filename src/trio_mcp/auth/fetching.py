@@ -36,7 +36,7 @@ class FetchFailed(Exception):
 
 @frozen(kw_only=True)
 class Fetch:
-    """An HTTP request to send. If it contains secrets, ``secrets_of`` is the issuer that may receive them."""
+    """An HTTP request to send. If the request contains secrets, only the issuer ``secrets_of`` may receive them."""
 
     method: Literal["GET", "POST"]
     url: str
@@ -50,7 +50,7 @@ class Fetch:
 
 @frozen(kw_only=True)
 class Fetched:
-    """The HTTP response to a `Fetch`, which is an HTTP request."""
+    """The HTTP response to a request (`Fetch`)."""
 
     status: int
     headers: Mapping[str, str] = attrs.field(repr=False)
@@ -59,8 +59,8 @@ class Fetched:
 
 
 class Fetcher(Protocol):
-    """Interface for sending a `Fetch`. It is implemented by `HttpFetcher`, or by a fake that you pass to a verifier in
-    tests."""
+    """Interface for objects that send HTTP requests (`Fetch`). `HttpFetcher` implements it. In tests, you can pass a
+    fake to a verifier."""
 
     async def fetch(self, request: Fetch) -> Fetched:
         """Send ``request`` and return the response, whatever its status.

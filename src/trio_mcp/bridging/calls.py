@@ -382,7 +382,7 @@ def _next_callback(inbox: queue.SimpleQueue[Callback | None], call: BridgedCall[
         try:
             return inbox.get(timeout=_WAIT_INTERVAL)
         except queue.Empty:
-            if is_over:  # a Ctrl-C may have removed the message from the queue that reports the end of the call
+            if is_over:  # a Ctrl-C may have lost the message about the end of the call
                 return None
 
 

@@ -292,7 +292,7 @@ class EditedFile:
                 continue
             _fill(descriptor, data, mode)
             return backup
-        raise AssertionError("unreachable: there is always another number")
+        raise AssertionError("unreachable: there is always an unused number for a backup")
 
     def _replace(self, data: bytes, mode: int) -> None:
         descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)

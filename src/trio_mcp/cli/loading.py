@@ -138,7 +138,7 @@ def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
     sys.argv = [str(source), *arguments]
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # show the user anything that their code raises
+    except Exception as error:  # the user's code may raise anything, and the user wants to see it
         raise LoadingFailed(source, _from_file(error, file)) from error
     return module
 

@@ -14,13 +14,13 @@ import click
 
 from . import USAGE
 
-# Control characters can move the cursor or rename windows, and the other characters here reverse text.
+# Control characters can move the cursor or rename windows. The direction marks in this pattern can reverse text.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # Escape zero-width characters, which can hide words, and line separators that Python doesn't treat as line ends.
 _HIDDEN: Final = re.compile(
     "[\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff0-\ufffb\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
 )
-# Some languages and emoji need these characters, but in a name they only make it look like another name.
+# Some languages and emoji need joining characters, but joining characters can make a name look like another name.
 _JOINING: Final = re.compile(
     "[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u200c\u200d\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"

@@ -134,7 +134,7 @@ HOSTS: Final[dict[str, Host]] = {
     "claude-desktop": Host(
         title="Claude Desktop",
         path=_claude_desktop(),
-        # The path on macOS is from this documentation, and the path on Linux is from the official package.
+        # Only the path on macOS is documented at this URL. The path on Linux is from Claude Desktop's official package.
         source="https://modelcontextprotocol.io/quickstart/user",
     ),
     "claude-code": Host(

@@ -84,7 +84,7 @@ class WorkerLink:
         is busy.
         """
         poll = select.poll()
-        poll.register(self._life, 0)  # wait until the supervisor ends, which closes the other end of the pipe
+        poll.register(self._life, 0)  # the other end of the pipe closes when the supervisor ends: wait for that
         poll.poll()
         for each in self.listeners:
             with suppress(OSError):  # another worker has shut down the socket, or the system can't shut it down

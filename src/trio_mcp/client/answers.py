@@ -78,8 +78,8 @@ class Relay(ABC):
 
     @abstractmethod
     def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:
-        """Forward a server's request (sampling, elicitation, roots). Returns its result as plain data in the form of
-        this client's revision.
+        """Forward a server's request (sampling, elicitation, roots). Returns the request's result as plain
+        data in the form of this client's protocol revision.
 
         A modern server sends requests during a call: they run in tasks of the call. A request of a legacy server runs
         in a task of its own. ``key`` is the key that a modern server gave the request; `None` for a legacy server.
@@ -296,8 +296,8 @@ def _own(kind: str, handler: Any) -> Any:
 
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
-    """Merge the capabilities of the client's own handlers (``here``) with those of the requests that another client
-    answers (``later``)."""
+    """Merge the capabilities of two clients: ``here`` are those of this client's own handlers, and ``later`` are those
+    of the client that answers the other requests."""
 
     def either(path: str) -> JSONObject | None:
         return {} if here.supports(path) or later.supports(path) else None
@@ -349,8 +349,8 @@ class Turn:
         self._over = False
 
     def yield_turn(self) -> None:
-        """Let another handler run while this handler calls a server. Before that server replies, it may send this
-        client a request.
+        """Let another handler run while this handler calls a server. The called server may send this client a request
+        before it replies.
 
         Call `resume` once for each call of this method.
         """

@@ -236,7 +236,7 @@ class ResponseCache:
                 self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:
-        """Mark earlier requests in flight that equal ``fetch`` as outdated. Their responses arrive later, and may
+        """Mark requests in flight as outdated if they equal ``fetch`` and were sent earlier. Their responses may
         describe an earlier state of the server."""
         with self._lock:
             for earlier in self._fetches:

@@ -227,7 +227,7 @@ class Confirmation:
 
 
 def _reported_by(end: CallOutcome | None) -> CancelResult:
-    """Return how a call ended if it was cancelled, but the server wasn't notified of the cancellation.
+    """Return how a cancelled call ended, if the server wasn't notified of the cancellation.
 
     ``end`` is the outcome of the call's request, or `None` if the request was never sent.
     """
@@ -241,8 +241,8 @@ def _reported_by(end: CallOutcome | None) -> CancelResult:
 
 
 def _after_failure(error: MCPError) -> CancelResult:
-    """Return what is known about a cancelled call if its request, or the request for its confirmation, failed with
-    ``error``."""
+    """Return what is known about a cancelled call after ``error``, with which the call's request failed, or the
+    request for the confirmation."""
     if isinstance(error, HTTPError):
         return CancelResult("unknown" if error.session_lost or error.status == HTTPStatus.NOT_FOUND else "lost")
     return CancelResult("lost" if isinstance(error, ConnectionLost) else "unknown")

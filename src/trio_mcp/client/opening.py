@@ -257,7 +257,7 @@ async def _probe(client: Client) -> None:
 
 
 async def _first_success(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
-    """Send ``server/discover`` and, if that gets no answer, ``initialize``.
+    """Send ``server/discover`` and, if that request isn't answered in time or is refused, ``initialize``.
 
     Open the client with the first successful answer. Only this task decides, so that the result doesn't depend on the
     order in which tasks run.
@@ -288,8 +288,8 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
 
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
-    """Wait until ``discovered``, the attempt with ``server/discover``, has handled its answer, if the answer has
-    already been read."""
+    """If the answer to ``server/discover`` has already been read, wait until the attempt ``discovered`` has handled
+    the answer."""
     asked = any(request.method.name == _DISCOVER for request in client._connection.state.outbound)
     if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()
@@ -371,7 +371,7 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
-    """Return the legacy revision that the server offers in ``error``, if this error refuses all modern revisions.
+    """Return the legacy revision that the server offers in ``error``, if ``error`` refuses all modern revisions.
 
     Return `None` for any other error, and if there is no error. Raises `ProtocolViolation` if the client supports none
     of the offered revisions.

@@ -139,8 +139,8 @@ def _check_handlers(settings: ClientSettings, _: Any, handlers: Mapping[Method, 
     for row in handlers:
         if row not in lacking or not row.sent_by("server"):
             raise ValueError(
-                f"handlers={{...}} has a function for {row.name}, but no extension in extensions=[...] defines this "
-                "request as one that servers send"
+                f"handlers={{...}} has a function for {row.name}, but no extension in extensions=[...] defines it as a "
+                "request that servers send"
             )
     if missing := [row.name for row in lacking if row.is_request and row.sent_by("server") and row not in handlers]:
         raise ValueError(
@@ -155,7 +155,7 @@ def _check_callbacks(settings: ClientSettings, _: Any, callbacks: Mapping[Method
         if row not in rows or not row.sent_by("server"):
             raise ValueError(
                 f"on_notification={{...}} has a function for {row.name}, but no extension in extensions=[...] defines "
-                "this notification as one that servers send"
+                "it as a notification that servers send"
             )
 
 
@@ -166,7 +166,7 @@ def _check_answers_later(settings: ClientSettings, _: Any, later: ClientCapabili
         raise ValueError("answers_later may contain only sampling, elicitation and roots")
     if settings.forwards is not None:
         raise ValueError(
-            "pass forwards or answers_later, not both: a client that forwards requests answers none itself"
+            "pass forwards or answers_later, not both: a client that forwards requests doesn't answer them"
         )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class QuestionTasks:
-    """The tasks in which a client answers its server's sampling and elicitation requests. ``host`` runs the tasks, and
+    """The tasks in which a client answers sampling and elicitation requests of its server. ``host`` runs the tasks, and
     ``handler`` answers the requests."""
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:

@@ -85,7 +85,7 @@ class RunningTask:
 
     def _there_is(self) -> RemoteTask:
         if self._task is None:
-            raise RuntimeError("there is no task, since the server answered at once: call result() only")
+            raise RuntimeError("there is no task, because the server answered at once: call result() instead")
         return self._task
 
 
@@ -279,7 +279,7 @@ def _outcome(task: DetailedTask) -> JSONObject:
 
 
 class TaskProgress:
-    """Passes the messages of a task to ``on_progress``, following the progress reports of the call itself.
+    """Passes the messages of a task to ``on_progress``, after the progress reports of the call that created the task.
 
     Each message restarts the `fail_after_silence` limits around the call.
     """

@@ -169,7 +169,7 @@ class KeepAlive:
     pings MAY trigger connection reset)."""
 
     async def _run(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> None:
-        """Ping the server until the connection is lost. Calls that wait then raise `ConnectionLost`, and aren't
+        """Ping the server until the connection is lost. Waiting calls then raise `ConnectionLost` instead of being
         cancelled."""
         missed = 0
         try:
@@ -182,7 +182,7 @@ class KeepAlive:
         connection.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
     async def _is_alive(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> bool:
-        # Without an answer, the server may still be busy with a request that this client has sent meanwhile.
+        # A server that doesn't answer the ping may be busy with a request that this client has sent meanwhile.
         return in_progress(connection) or await has_answered(ping, self.timeout) or in_progress(connection)
 
 

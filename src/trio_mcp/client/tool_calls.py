@@ -210,7 +210,7 @@ class ToolCalls:
             _CALL, params, revision, on_progress, cancel_task=forget, tells_deadline=task is None
         )
         if isinstance(result, dict) and "content" in result and "task" not in result:
-            return cast("JSONObject", result)  # a server with mcp 1.x that refuses the task returns the tool's result
+            return cast("JSONObject", result)  # the SDK mcp 1.x refuses a task by returning the tool's result
         return CoreRemoteTask.created(_CALL, result, ask, forget)
 
     # Requests about a task
@@ -230,7 +230,7 @@ class ToolCalls:
         return partial(self._ask, _meta_of(params), revision)
 
     async def _ask(self, meta: JSONObject, revision: Revision, method: str, params: JSONObject) -> Any:
-        # Don't apply the timeout for one request: tasks/result waits until the task has ended.
+        # Don't apply the timeout of a single request to tasks/result, which waits until the task has ended.
         with nullcontext() if method == "tasks/result" else self._limits.around_call():
             result = await self._outbound.request(method, {**params, **meta}, revision)
         if revision.result_type:
@@ -277,8 +277,8 @@ class TaskSupports:
         self._is_whole = False
 
     def add_page(self, page: object) -> None:
-        """Record the task support of the tools on one page of ``tools/list``. It doesn't matter why the page was
-        requested."""
+        """Record the task support of the tools on one page of ``tools/list``, whatever the page was requested
+        for."""
         for tool in tools_in(page):
             name, support = tool.get("name"), as_object(tool.get("execution")).get("taskSupport")
             if isinstance(name, str):

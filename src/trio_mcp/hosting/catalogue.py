@@ -78,7 +78,7 @@ def _beginning(member: str, max_length: int | None) -> str:
 
 
 def may_name(member: str, name: str, max_length: int | None = None) -> bool:
-    """Return whether ``name`` can be a catalogue name of the server ``member``, judged by its beginning."""
+    """Return whether ``name`` begins like the names under which a group offers tools of the server ``member``."""
     return name.startswith(_beginning(member, max_length))
 
 
@@ -133,7 +133,7 @@ class CatalogueEntry(Generic[T]):
     """The transform with which the group presents a tool: see `MemberDescription.tools`."""
 
     def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the arguments that the server gets if a call has the arguments ``sent``.
+        """Convert the arguments of a call (``sent``) to the arguments that the server gets.
 
         The tool's transform may add or remove arguments.
         """
@@ -141,8 +141,7 @@ class CatalogueEntry(Generic[T]):
 
     @property
     def renamed(self) -> T:
-        """A copy of the tool, prompt, resource or template that has its catalogue name in place of the server's own
-        name.
+        """A copy of the tool, prompt, resource or template with the name or URI under which the group offers it.
 
         A tool includes the changes of its transform, and names its view by the catalogue URI. Show the copy to a model
         only if `for_model` is true.
@@ -169,7 +168,7 @@ class CatalogueEntry(Generic[T]):
 
     @property
     def view(self) -> str | None:
-        """The catalogue URI of the view (MCP app) that shows the tool's results. `None` if the tool has no view.
+        """The group's URI for the view (MCP app) that shows the tool's results. `None` if the tool has no view.
 
         Read the view with `Group.read_resource`.
         """
@@ -213,7 +212,7 @@ class Catalogue:
 
     @property
     def tools(self) -> Mapping[str, CatalogueEntry[Tool]]:
-        """All tools that the group offers now, by catalogue name.
+        """All tools that the group offers now, keyed by the group's names for them (usually ``member__tool``).
 
         A returned mapping never changes: after a change of the tools, this property returns a new mapping. The same is
         true for the other three lists.
@@ -222,22 +221,23 @@ class Catalogue:
 
     @property
     def prompts(self) -> Mapping[str, CatalogueEntry[Prompt]]:
-        """All prompts that the group offers now, by catalogue name."""
+        """All prompts that the group offers now, keyed by the group's names for them (usually ``member__prompt``)."""
         return self._merged["prompts"]
 
     @property
     def resources(self) -> Mapping[str, CatalogueEntry[Resource]]:
-        """All resources that the group offers now, by catalogue URI."""
+        """All resources that the group offers now, keyed by the group's URIs for them."""
         return self._merged["resources"]
 
     @property
     def resource_templates(self) -> Mapping[str, CatalogueEntry[ResourceTemplate]]:
-        """All resource templates that the group offers now, by URI template."""
+        """All resource templates that the group offers now, keyed by the group's URI templates for them."""
         return self._merged["resource_templates"]
 
     @property
     def held(self) -> Mapping[str, HeldTool]:
-        """The tools that the group doesn't offer until `Group.approve_tools` approves them, by catalogue name.
+        """The tools that the group offers only after `Group.approve_tools` has approved them, keyed by the names that
+        they will have.
 
         See ``pin`` of `open_group`.
         """
@@ -263,7 +263,7 @@ class Catalogue:
         return self._name_of(member, name if transform is None else transform.name or name)
 
     def _may_name(self, member: str, name: str) -> bool:
-        """Return whether ``name`` can be a catalogue name of the server ``member``. See `may_name`."""
+        """Return whether ``name`` begins like the group's names for tools of the server ``member``: see `may_name`."""
         return may_name(member, name, self._max_name_length)
 
     def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
@@ -331,7 +331,7 @@ class Catalogue:
         return CatalogueEntry[Any](self._tool_name(member, tool.name), member, tool, transform)
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
-        """Return the approved ones of ``tools``. Store the others in `held` until they are approved."""
+        """Return those of the ``tools`` that are approved. Store the other tools in `held` until they are approved."""
         held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})

@@ -66,9 +66,9 @@ class MemberDescription:
         check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
 
     def _leaves_name(self, name: str) -> bool:
-        """Return whether another tool may get the name ``name``.
+        """Return whether another tool may be renamed to ``name``.
 
-        This is so if a transform hides or renames the tool that the server calls ``name``.
+        This is allowed if a transform hides or renames the tool that the server itself calls ``name``.
         """
         transform = self.tools[name]
         return transform.hidden or transform.name not in (None, name)

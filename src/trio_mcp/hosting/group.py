@@ -63,7 +63,7 @@ class GroupSkill:
 
     @property
     def uri(self) -> str:
-        """The catalogue URI of the skill's file ``SKILL.md``. Pass it to `Group.read_resource`."""
+        """The group's URI for the skill's file ``SKILL.md``. Pass it to `Group.read_resource`."""
         return catalogue_uri(self.member, self.skill.uri)
 
 
@@ -186,7 +186,7 @@ class Group:
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each server in the group, by name. The servers are in the order in which they were added."""
+        """The status of each server in the group, keyed by name, in the order in which the servers were added."""
         return {name: member.status for name, member in tuple(self._members.items())}
 
     def watch(self) -> Watch[MemberStatus]:
@@ -245,7 +245,7 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool by its catalogue name, and return its result. See `Client.call_tool`.
+        """Call a tool by its name in the group's catalogue, and return its result. See `Client.call_tool`.
 
         Raises `NotInCatalogue` if no server of the group has the tool.
 
@@ -271,7 +271,7 @@ class Group:
     ) -> CallToolResult:
         """Call a tool of the server ``member`` for an MCP app that this server provides. See `call_tool`.
 
-        ``name`` is the server's own name for the tool, not its catalogue name.
+        ``name`` is the server's own name for the tool, not the tool's name in the catalogue.
 
         Raises `NotInCatalogue` for a tool of another member, and for a tool that views must not call (SEP-1865,
         Visibility); nothing is sent.
@@ -281,7 +281,7 @@ class Group:
         if entry.item.name != name:  # the user has given this name to another tool
             raise NotInCatalogue(f"the server {member!r} has no tool {name!r}")
         if not entry.for_app:
-            raise NotInCatalogue(f"views must not call the tool {name!r} of {member!r}")
+            raise NotInCatalogue(f"an MCP app must not call the tool {name!r} of {member!r}")
         own = options_for_member(member, handlers)
         sent = entry.arguments(arguments)
         return await client.call_tool(entry.item.name, sent, on_progress=on_progress, meta=meta, value=value, **own)
@@ -296,7 +296,7 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> GroupTask:
-        """Call a tool by its catalogue name, as a task that runs in the background.
+        """Call a tool by its name in the group's catalogue, as a task that runs in the background.
 
         Returns as soon as the server has accepted the task; the task continues afterwards. See `call_tool` and
         `Client.start_task`.
@@ -327,7 +327,7 @@ class Group:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Get a prompt by its catalogue name, and return it. See `Client.get_prompt`.
+        """Get a prompt by its name in the group's catalogue, and return it. See `Client.get_prompt`.
 
         Raises the same errors as `call_tool`.
         """
@@ -337,7 +337,7 @@ class Group:
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None
     ) -> ReadResourceResult:
-        """Read a resource by its catalogue URI, and return its contents. See `Client.read_resource`.
+        """Read a resource by its URI in the group's catalogue, and return its contents. See `Client.read_resource`.
 
         The URI can also be made from a template in the catalogue.
 
@@ -388,7 +388,7 @@ class Group:
         return await client.load_skill(skill.skill)
 
     async def _offered(self, kind: ListName, name: str) -> tuple[CatalogueEntry[Any], Client]:
-        """Return the catalogue entry called ``name``, and the client of its server.
+        """Return the catalogue entry called ``name``, and the client that is connected to the entry's server.
 
         First wait until the entry is in the catalogue, and until its server is connected.
         """

@@ -274,10 +274,9 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the server's target, changed so that this object observes it.
+        """Return the server's target, changed so that this object is notified when the user is asked to sign in.
 
-        The object also gets the standard error of a command. It is notified if an authorization asks the user to sign
-        in.
+        If the target is a command, this object also keeps the last lines of the command's standard error.
         """
         target = self.description.target
         self._user_was_asked = False

@@ -154,7 +154,7 @@ class ToolPins:
     def load(self) -> bool:
         """Read the file of approved tools, if it has changed since the last time.
 
-        Returns whether it was read. Blocks. Raises `ConfigError` if the file is unreadable or invalid.
+        Returns whether the file was read. Blocks. Raises `ConfigError` if the file is unreadable or invalid.
         """
         if self.path is None:
             return False
@@ -162,7 +162,7 @@ class ToolPins:
             stamp = _stamp(self.path)
             if stamp == self._stamp:
                 return False
-            self._stamp = stamp  # set this first, so that an unreadable file is logged only once
+            self._stamp = stamp  # store the stamp first, so that an unreadable file is logged only once
             self._pins = _read(self.path)
             return True
 

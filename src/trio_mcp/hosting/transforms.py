@@ -63,7 +63,7 @@ class ToolTransform:
         return attrs.evolve(tool, input_schema=schema, **given)
 
     def arguments(self, sent: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments that the server gets if a call has the arguments ``sent``.
+        """Convert the arguments of a call (``sent``) to the arguments that the server gets.
 
         Hidden arguments are removed, and preset arguments are added.
         """

@@ -268,7 +268,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 @define(eq=False)
 class WriteJob:
-    """A job for the thread of a `Recorder`: write a message or an event. If ``written`` is set, the job is to finish
+    """A job for the thread of a `Recorder`: write a message or an event. A job with a callback ``written`` finishes
     the recording."""
 
     recording: Recording

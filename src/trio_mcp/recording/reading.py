@@ -401,8 +401,8 @@ class RecordingReader:
 
 
 def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[tuple[TimedRequest, TimedRequest]]:
-    """Pair the requests that have the same id and are nearest in time. Used if one side has the requests of many
-    clients, whose ids repeat."""
+    """Pair requests with the same id that are nearest in time. Ids repeat if one side has recorded the requests of
+    many clients."""
     left = theirs[:_COMPARED]
     for each in mine[:_COMPARED]:
         fitting = [other for other in left if (other.method, other.name) == (each.method, each.name)]

@@ -125,7 +125,7 @@ class RecordedRequests:
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> CallSpan | None:
-        """Return an observer of a request that this side sends. See `Tracer.calling`."""
+        """Return a span that records the events of a request that this side sends. See `Tracer.calling`."""
         span = None if self._tracer is None else self._tracer.calling(request, params, present)
         place = self._find(request)
         if place is None:
@@ -134,7 +134,7 @@ class RecordedRequests:
         return _RecordedCall(place, request, params, span)
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
-        """Return an observer of a request that the peer has sent. See `Tracer.handling`."""
+        """Return a span that records the handling of a request that the peer has sent. See `Tracer.handling`."""
         span = None if self._tracer is None else self._tracer.handling(request, queued)
         place = self._find(request)
         if place is None:

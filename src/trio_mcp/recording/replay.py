@@ -257,8 +257,8 @@ class _Player:
         self._report_missing()
 
     def _report_missing(self) -> None:
-        # Fewer invalid inputs than recorded aren't a difference: a program's last text may arrive too late.
-        # Text after a program's last message may also be missing in the recording.
+        # Fewer invalid inputs than recorded are allowed, because a program's last text may arrive too late.
+        # The recording may also lack text that a program wrote after its last message.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)
         for heard in self._received:

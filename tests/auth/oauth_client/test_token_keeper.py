@@ -192,7 +192,7 @@ async def test_failed_sign_in_is_not_repeated_for_requests_sent_before_it_failed
 async def test_request_refused_for_a_reason_unrelated_to_tokens_raises_authorization_error() -> None:
     source = FakeSource()
     async with opened(source) as keeper:
-        with pytest.raises(AuthorizationError, match="HTTP status 403: the reason is not the token"):
+        with pytest.raises(AuthorizationError, match="HTTP status 403: the token is not the reason"):
             await keeper.refused(await refusal(keeper, 403))
     assert source.asked == []
 

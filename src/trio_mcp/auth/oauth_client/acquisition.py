@@ -325,8 +325,8 @@ class Acquisition:
         self._waiters = 0
 
     async def run(self, acquire: Callable[[], Awaitable[None]]) -> None:
-        """Get a token by calling ``acquire``, and store the outcome for `wait`. Raises only cancellations from
-        outside."""
+        """Get a token by calling ``acquire``, and store the outcome, including an error, for `wait`. Raises
+        `trio.Cancelled` if the caller is cancelled, and no other exception."""
         try:
             with self._scope:
                 await acquire()

@@ -410,8 +410,8 @@ class OAuth(OAuthClient):
 
 @frozen(kw_only=True)
 class OAuthSettings:
-    """The settings for signing a user in with a browser (authorization code with PKCE), made from the configuration
-    ``auth``."""
+    """The settings with which ``auth``, an `OAuth` object, signs a user in with the browser (authorization code with
+    PKCE)."""
 
     auth: OAuth = attrs.field(factory=OAuth)
     client: PreregisteredClient | None = None

@@ -129,11 +129,11 @@ class TokenKeeper:
             raise final_refusal(request, error, f"{request.attempt} attempts failed")
         if error == "use_dpop_nonce":  # RFC 9449 section 9
             if self._nonce is None or self._nonce == nonce_in(request.sent):
-                raise final_refusal(request, error, "the server requires a new DPoP nonce, but sent none")
+                raise final_refusal(request, error, "the server requires a new DPoP nonce, but sent no new nonce")
             return
         steps_up = request.status == HTTPStatus.FORBIDDEN and error == "insufficient_scope"
         if not steps_up and request.status != HTTPStatus.UNAUTHORIZED:
-            raise final_refusal(request, error, "the reason is not the token, so another token would not help")
+            raise final_refusal(request, error, "the token is not the reason, so a new token would not help")
         while True:
             held = self._current
             if (None if held is None else held.token) != token_in(request.sent):

@@ -96,8 +96,8 @@ class VerifierUnavailable(Exception):
 
 
 class BuiltInVerifier(ABC):
-    """Base class of the token verifiers in this package. The verifier gets the resource that tokens must be issued for
-    from `Protected`."""
+    """Base class of the token verifiers in this package. `Protected` tells a verifier for which resource tokens must
+    be issued."""
 
     @property
     def _holds_for(self) -> float:
@@ -112,8 +112,8 @@ class BuiltInVerifier(ABC):
         now: Callable[[], float],
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for tokens that are issued for ``resource``. By default, their issuers are the
-        ``authorization_servers``.
+        """Return the verifier for tokens that are issued for ``resource``. By default, one of the
+        ``authorization_servers`` must have issued the token.
 
         ``now`` returns the time in seconds since the epoch. ``trusted_http_hosts`` are those of `Protected`. Raises
         `ValueError` if the settings of the verifier and of `Protected` contradict each other.
@@ -181,8 +181,8 @@ order. Without the client id, a program without a user would be mistaken for a u
 
 
 def audiences(names: Iterable[str]) -> frozenset[str]:
-    """Return the audiences that tokens for a resource may have: the resource's ``names``, unchanged and normalized as
-    URLs."""
+    """Return the audiences that tokens for a resource may have: each of the resource's ``names``, both unchanged and
+    as a normalized URL."""
     return frozenset(form for name in names for form in (name, _canonical(name)))
 
 

@@ -76,7 +76,9 @@ class PrivateFolder:
             with os.fdopen(descriptor, "rb") as file:
                 data = file.read(limit + 1)
         if len(data) > limit:
-            raise TokenStorageFailed(f"{self.path / name} is longer than {limit} bytes, so trio-mcp did not write it")
+            raise TokenStorageFailed(
+                f"{self.path / name} is longer than {limit} bytes: trio-mcp never writes files of this size"
+            )
         return data
 
     def replace(self, name: str, data: bytes) -> None:
@@ -274,8 +276,8 @@ class _Claim:
         unlock(descriptor)
 
     def give_up(self) -> None:
-        """Release the file lock. If a thread is still waiting for the lock, the thread releases it as soon as it gets
-        it."""
+        """Release the file lock. If a thread is still waiting for the lock, that thread acquires the lock and releases
+        it at once."""
         with self._mutex:
             self._given_up = True
             descriptor, self._descriptor = self._descriptor, None

@@ -60,8 +60,8 @@ class KeyringTokenStorage(TokenStorage):
             return None if text is None else StoredAuthorization.from_json(text.encode())
         except (UnreadableTokens, UnicodeEncodeError) as error:
             raise TokenStorageFailed(
-                f"the entry for {server_url} in the keyring's {_SERVICE!r} is not a record that this version can read "
-                f"({type(error).__name__}); remove it to sign in again"
+                f"this version cannot read the keyring's entry for {server_url} (service {_SERVICE!r}): "
+                f"{type(error).__name__}; remove the entry to sign in again"
             ) from None
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:

@@ -172,7 +172,7 @@ class TokenStorage(Protocol):
         ...
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Lock the token record of a server inside the block, among all tasks and processes that share the storage."""
+        """Lock the token record of a server inside the block. Other tasks and processes that share the storage wait."""
         ...
 
 

@@ -56,7 +56,7 @@ def _check_https(url: str) -> None:
 
 def _check_download(url: str) -> None:
     _check_https(url)
-    if "mcp" not in url:  # the MCP Registry requires this (package types, section MCPB)
+    if "mcp" not in url:  # a rule of the MCP Registry (package types, section MCPB)
         raise ValueError('the URL of a bundle must contain "mcp", as in .mcpb')
 
 
@@ -185,8 +185,8 @@ class _Packing:
         return ENDED_WELL
 
     def _project(self, files: Mapping[str, Path]) -> dict[str, bytes]:
-        """Return the ``pyproject.toml`` with the bundle's dependencies, keyed by its name. Returns an empty dict if
-        hosts don't need the file, or the folder already has it."""
+        """Return a dict from the file name ``pyproject.toml`` to a file with the bundle's dependencies. The dict is
+        empty if hosts don't need the file, or if the folder already has it."""
         if self.runtime == "python":
             _check_library(files, self.dependencies)
         elif (project := files.get(_PROJECT)) is not None:
