@@ -109,8 +109,8 @@ class Credentials(Protocol):
         ...
 
     async def refused(self, request: RefusedRequest) -> None:
-        """Get a token with which the server will accept ``request``, which it has refused. Returns when the request can
-        be sent again.
+        """Get a token with which the server will accept the refused ``request``. Returns when the request can be sent
+        again.
 
         A background request waits until the user has been asked because of another request. Raises `AuthorizationError`
         if sending again wouldn't help.

@@ -51,7 +51,7 @@ class TrioPortal:
 
     @classmethod
     def start(cls, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread of this process, and return the thread."""
+        """Start ``work`` in the trio thread of this process, and return the `TrioPortal` of the thread."""
         with cls._lock:
             thread = cls._current
             if thread is None or thread.is_inherited or not thread._thread.is_alive():

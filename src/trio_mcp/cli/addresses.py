@@ -263,7 +263,7 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
     except OSError as error:
         if announcement.made or FROM_LIFESPAN in getattr(error, "__notes__", ()):
             raise
-        # This import is fast, because the storage has already imported the module.
+        # Importing `StoreDown` here is fast, because the storage has already imported its module.
         from ..stores.task_store import StoreDown
 
         what = "--shared: cannot use this storage" if isinstance(error, StoreDown) else "cannot listen on this address"

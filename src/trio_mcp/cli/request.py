@@ -247,7 +247,7 @@ class RequestRun:
             if result is None:
                 await _report_cancel(client)
                 return INTERRUPTED
-            self._questions.leave_alone()  # ask the user nothing more after the result
+            self._questions.leave_alone()  # the call has ended, so don't ask the user any more questions
             return self.request.show(result, client.revision)
 
     def _time_left(self, begun: float) -> float | None:

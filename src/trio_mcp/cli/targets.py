@@ -357,8 +357,8 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 
 
 async def _visit(url: str) -> str | None:
-    """Let the user sign in: print ``url`` and open it in the browser. If no browser can be opened here, the user pastes
-    the redirect URL, which is returned."""
+    """Let the user sign in: print ``url`` and open it in the browser. If no browser can be opened here, ask the user to
+    paste the redirect URL, and return this URL."""
     from ..auth.credentials import AuthorizationError
     from ..auth.oauth_client.browser import open_in_browser
 

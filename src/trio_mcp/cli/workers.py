@@ -221,7 +221,7 @@ async def open_worker(
                     stderr=_output(2),
                     pass_fds=[*numbers, theirs.fileno()],
                     env={**os.environ, _VARIABLE: given},
-                    # Use a process group of its own, because only the supervisor should get Ctrl-C, which it forwards.
+                    # Start a new process group, so that only the supervisor gets Ctrl-C. The supervisor forwards it.
                     process_group=0,
                 )
             except RuntimeError as error:  # the system has no thread left to start the process

@@ -96,7 +96,7 @@ class Client(Requests):
         ValueError: A key of ``meta`` is invalid; nothing is sent.
     """
 
-    if not TYPE_CHECKING:  # type checkers must not see these names, because they report unknown attributes themselves
+    if not TYPE_CHECKING:  # hide the names in this block from type checkers, which report unknown attributes themselves
         initialize = Renamed("nothing: async with open_stdio(...) as client has done it")
         session = Renamed("the client itself")
         is_connected = Renamed("client.lost")
@@ -599,7 +599,11 @@ def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Voca
     extensions = (*settings.extensions, *more)
     if not extensions and settings.forwards is None:
         return CORE
-    from ..protocol.extensions import UNKNOWN, vocabulary_of, with_unknown  # lazy: most clients have no extension
+    from ..protocol.extensions import (
+        UNKNOWN,
+        vocabulary_of,
+        with_unknown,
+    )  # lazy import: most clients have no extension
 
     if settings.forwards is None:
         return vocabulary_of(extensions)

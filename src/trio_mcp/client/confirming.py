@@ -119,7 +119,7 @@ def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
 
 
 class ConfirmScope:
-    """The calls that are made in one `confirm_cancels` block, with the endings of those that were cancelled."""
+    """The calls that are made in one `confirm_cancels` block, with the endings of the cancelled calls."""
 
     def __init__(self, within: float) -> None:
         self.within = within

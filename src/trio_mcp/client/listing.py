@@ -116,7 +116,7 @@ class Pages(AsyncIterator[T], Generic[T]):
     def __await__(self) -> NoReturn:
         raise TypeError(f"listings arrive page by page, so iterate over them instead of awaiting: {self._list.usage}")
 
-    if not TYPE_CHECKING:  # type checkers must not see these methods, because they report unknown methods themselves
+    if not TYPE_CHECKING:  # hide `__iter__` from type checkers, which report an unsuitable loop themselves
 
         def __iter__(self) -> NoReturn:
             raise TypeError(f"listings arrive page by page, so iterate over them with async for: {self._list.usage}")

@@ -43,7 +43,7 @@ class Prior:
 
     @property
     def is_fresh(self) -> bool:
-        """True while the response is fresh: the server's time to live for it (``ttlMs``) hasn't passed."""
+        """True until the time to live that the server has given the response (``ttlMs``) has passed."""
         return self.expires is None or time.time() < self.expires
 
     def check_server(self, server: str | None) -> None:

@@ -350,7 +350,7 @@ def _related(result: Any, request: InboundRequest) -> Any:
     related: Any = request.meta.get(RELATED_TASK)
     if not isinstance(related, dict):
         return result
-    if type(result) is dict:  # a relay, such as a proxy, got the result as plain data from another client
+    if type(result) is dict:  # a relay, such as a proxy, has received the result as plain data from another client
         plain = cast("JSONObject", result)
         return {**plain, "_meta": _with(related, plain.get("_meta"))}
     return attrs.evolve(result, meta=_with(related, result.meta))

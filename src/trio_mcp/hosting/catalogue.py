@@ -104,7 +104,7 @@ def parse_uri(uri: str) -> tuple[str, str] | None:
         return None
     try:
         member = unquote(found[2], errors="surrogatepass")
-    except UnicodeDecodeError:  # a caller has passed the URI, so it may contain any bytes
+    except UnicodeDecodeError:  # the URI comes from a caller, so it may contain any bytes
         return None
     return member, found[3] if found[1] == _SCHEME else found[1] + found[3]
 
@@ -123,8 +123,8 @@ class CatalogueEntry(Generic[T]):
     """An entry of a group's catalogue: a tool, prompt, resource or resource template of one server."""
 
     name: str
-    """The catalogue name of a tool or prompt, the catalogue URI of a resource, or the URI template of a resource
-    template."""
+    """The name of a tool or prompt in the catalogue, the URI of a resource in the catalogue, or the URI template of a
+    resource template."""
     member: str
     """The name of the member that the entry belongs to."""
     item: T
@@ -143,8 +143,8 @@ class CatalogueEntry(Generic[T]):
     def renamed(self) -> T:
         """A copy of the tool, prompt, resource or template with the name or URI under which the group offers it.
 
-        A tool includes the changes of its transform, and names its view by the catalogue URI. Show the copy to a model
-        only if `for_model` is true.
+        A tool includes the changes of its transform, and names its view by the view's URI in the catalogue. Show
+        the copy to a model only if `for_model` is true.
         """
         kind = "name"
         if isinstance(self.item, Resource | ResourceTemplate):

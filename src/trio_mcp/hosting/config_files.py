@@ -384,7 +384,7 @@ def _words(fields: dict[str, Any], key: str) -> list[str]:
 
 
 def _scalar(name: str, value: Any) -> str:
-    """Return a string unchanged. Return a number or boolean as the text that JSON has for it."""
+    """Return a string unchanged, and a number or boolean as JSON text."""
     return json.dumps(value) if isinstance(value, bool | int | float) else _text(name, value)
 
 

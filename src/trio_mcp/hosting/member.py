@@ -257,8 +257,8 @@ class Member:
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
         # Set a time limit only for targets that have no time limit of their own.
-        # The other targets pause their own limit while a user signs in.
-        # `trio.fail_after` isn't used, because it is built with contextlib.
+        # Targets with a time limit of their own pause that limit while a user signs in.
+        # Don't use `trio.fail_after`: it is built with contextlib, whose context managers leave reference cycles.
         target = self._target()
         limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))
         with trio.move_on_after(self._connect_timeout if limited else math.inf) as connecting:

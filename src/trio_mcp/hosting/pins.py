@@ -177,8 +177,8 @@ class ToolPins:
                 logger.warning("the previous pins stay in use: %s", error)
 
     async def approve(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` with exactly these descriptions, even if their server has meanwhile changed the
-        descriptions.
+        """Approve ``tools`` with exactly the descriptions that they have here, even if a server has changed its
+        descriptions meanwhile.
 
         The file is replaced atomically, and pins that other processes have added meanwhile are preserved. Raises
         `ConfigError` if the file can't be read or written.

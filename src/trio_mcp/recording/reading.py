@@ -122,7 +122,7 @@ class TimedRequest:
             tick.at += seconds
 
     def complete(self, other: TimedRequest) -> None:
-        """Fill in times that this side hasn't recorded. They come from the ``other`` side's recording of the same
+        """Fill in the times that this side hasn't recorded, from the ``other`` side's recording of the same
         request."""
         for field in TIMES:
             if getattr(self, field) is None:
@@ -130,7 +130,7 @@ class TimedRequest:
         self.cause = self.cause or other.cause
         self.asked = self.asked or other.asked
         self.failed |= other.failed
-        # The side that sent these messages knows their exact times, so prefer the times of that side.
+        # Prefer the times of the side that sent the messages, because only this side knows the exact times.
         if not self.ticks or (other.ticks and other.received is not None):
             self.ticks, self.more_ticks = other.ticks, other.more_ticks
 
@@ -290,8 +290,8 @@ class RecordingReader:
         return self._open.last(post) if post else None
 
     def _only_one(self, origin: Origin) -> TimedRequest | None:
-        """Return the request that a log message belongs to: the only request without a reply, or `None` if there are
-        several."""
+        """Return the only request without a reply, since a log message must belong to this request. Returns `None` if
+        there are several such requests."""
         return self._open.last(origin) if self._open.count(origin) == 1 else None
 
     def _tick(self, request: TimedRequest | None, at: float, kind: Any, words: str) -> None:

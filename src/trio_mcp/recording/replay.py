@@ -309,7 +309,7 @@ class _Player:
         self._outbox.put_request(live, method, params, None)
 
     async def _leave(self, sent: SentRequest | None, reason: str | None, gap: float) -> None:
-        """Cancel a request that the replay has sent, after the same delay as in the recording."""
+        """Wait as long as in the recording, then cancel a request that the replay has sent."""
         if sent is not None and sent.id not in self._left and not sent.is_expected:
             await trio.sleep(gap)
             self._left.add(sent.id)

@@ -339,7 +339,7 @@ def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
 
 
 def final_refusal(request: RefusedRequest, error: str | None, why: str) -> AuthorizationError:
-    """Return the exception to raise if the server has refused a request with the code ``error``, and would refuse it
+    """Return the exception for a request that the server has refused with the code ``error``, and would refuse
     again."""
     known = error if error in _CHALLENGE_CODES else None
     word = "" if known is None else f" ({known})"

@@ -281,8 +281,8 @@ class Gate:
         """True if requests need more checks than those of the token verifier."""
 
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
-        """Make all replicas together accept each DPoP proof only once. Used proofs are stored in ``replay_guard``,
-        which the replicas share.
+        """Store used DPoP proofs in ``replay_guard``, which all replicas share. A proof that one replica has accepted
+        is then refused by all replicas.
 
         DPoP nonces are derived from the shared ``secret``, unless the author has passed a secret for nonces.
         """
@@ -460,7 +460,7 @@ def presented_token(authorization: str | None, schemes: Container[str]) -> Prese
     if not authorization:
         return None
     name, _, token = authorization.partition(" ")  # RFC 9110 section 11.4
-    scheme = name.lower()  # RFC 9110 section 11.1: upper and lower case are the same in the scheme
+    scheme = name.lower()  # RFC 9110 section 11.1: the scheme is case-insensitive
     if scheme not in schemes or (scheme != "bearer" and scheme != "dpop"):
         if not _SCHEME.fullmatch(name):
             raise Malformed

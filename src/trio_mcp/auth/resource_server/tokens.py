@@ -153,8 +153,8 @@ class SingleFlight(Generic[K, T]):
 
 
 def log_defect(what: str, error: Exception, token: str) -> None:
-    """Log ``error`` with its traceback. ``token`` is replaced, because a function of the server's author may have
-    quoted it in the message."""
+    """Log ``error`` with its traceback. The ``token`` is masked in the log, since the exception's message may contain
+    the token."""
     text = "".join(traceback.format_exception(error))
     if token in text:
         logger.error("%s\n%s", what, text.replace(token, "<token>").rstrip())

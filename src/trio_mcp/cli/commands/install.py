@@ -115,7 +115,7 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
         text = "{}\n"
     if not isinstance(there, dict):
         return with_value(text, (section, name), entry)
-    for key, value in entry.items():  # keep the entry's other keys, which only the host understands
+    for key, value in entry.items():  # keep any other keys of the entry, which only the host understands
         text = with_value(text, (section, name, key), value)
     return text
 
