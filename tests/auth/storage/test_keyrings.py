@@ -98,7 +98,7 @@ async def test_keyring_entry_of_another_program_raises_and_is_kept(tmp_path: Pat
     backend.set_password("trio-mcp", URL, "the secret of another")
     with (
         keyring_of(backend),
-        pytest.raises(TokenStorageFailed, match="not a record that this version can read") as raised,
+        pytest.raises(TokenStorageFailed, match="this version cannot read the keyring") as raised,
     ):
         await KeyringTokenStorage(lock_folder=tmp_path).load(URL)
     assert "secret" not in raised.value.reason
