@@ -80,12 +80,12 @@ _NOT_PUBLIC: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
         "100.64.0.0/10",  # RFC 6598: addresses behind a provider's NAT; also the metadata service of Alibaba Cloud
-        "168.63.129.16/32",  # Azure's metadata service has this address
-        "192.0.0.0/24",  # RFC 6890: Oracle Cloud's metadata service has one of these addresses
-        "192.88.99.0/24",  # RFC 7526: the anycast relay of 6to4, now deprecated, had one of these addresses
-        "2001::/23",  # RFC 2928: among others Teredo (RFC 4380), whose addresses embed an IPv4 address
-        "2002::/16",  # RFC 3056: these are 6to4 addresses, which also embed an IPv4 address
-        "3fff::/20",  # RFC 9637: these addresses are for documentation only
+        "168.63.129.16/32",  # the address of Azure's metadata service
+        "192.0.0.0/24",  # RFC 6890: contains the address of Oracle Cloud's metadata service
+        "192.88.99.0/24",  # RFC 7526: contains the address of the anycast relay of 6to4, now deprecated
+        "2001::/23",  # RFC 2928: contains Teredo (RFC 4380), whose addresses embed an IPv4 address
+        "2002::/16",  # RFC 3056: 6to4 addresses, which embed an IPv4 address
+        "3fff::/20",  # RFC 9637: addresses that are for documentation only
     )
 )
 """Private networks that `ipaddress` doesn't recognize in all supported releases of Python."""

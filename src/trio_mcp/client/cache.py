@@ -221,7 +221,7 @@ class ResponseCache:
         self._outdate_earlier(fetch)
         fetch.partition._forget(fetch.request)
         if not isinstance(result, dict):
-            return  # the code that reads the result reports this malformed value
+            return  # no error here: the code that reads the result reports a malformed value
         hints = cast("JSONObject", result)
         ttl = min(ttl_ms_in(hints), self._max_ttl * 1000) / 1000
         if ttl == 0:

@@ -194,7 +194,7 @@ class Confirmation:
     def _record(self, result: CancelResult, seconds: float) -> None:
         state: Any = result.state
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
-        # Ignore an impossible time: cleanup can't take longer than the call, except for clock differences.
+        # Ignore a cleanup time that is longer than the call, because only a small clock difference is possible.
         most = (trio.current_time() - self._sent) * 1000 * _DRIFT + _ROUNDING_MS
         said = result.cleanup_ms
         cleanup = said / 1000 if said is not None and 0 <= said <= most else None
@@ -241,8 +241,8 @@ def _reported_by(end: CallOutcome | None) -> CancelResult:
 
 
 def _after_failure(error: MCPError) -> CancelResult:
-    """Return what is known about a cancelled call after ``error``, with which the call's request failed, or the
-    request for the confirmation."""
+    """Return what is known about a cancelled call after ``error``. Either the call's request or the request for its
+    confirmation failed with this error."""
     if isinstance(error, HTTPError):
         return CancelResult("unknown" if error.session_lost or error.status == HTTPStatus.NOT_FOUND else "lost")
     return CancelResult("lost" if isinstance(error, ConnectionLost) else "unknown")

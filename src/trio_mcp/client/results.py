@@ -313,7 +313,7 @@ _Check: TypeAlias = Callable[[Any], str | None]
 
 
 def _check_of(schema: JSONObject) -> _Check:
-    from ..protocol.schema_growth import objects_in  # lazy import: only tools with output schemas need this
+    from ..protocol.schema_growth import objects_in  # lazy import: only tools with output schemas need it
     from ..protocol.schema_validator import TOO_LARGE, SchemaValidator
 
     named = [node.get("patternProperties") for node in objects_in(schema)]

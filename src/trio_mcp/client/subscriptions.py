@@ -394,8 +394,8 @@ class SubscriptionStream:
         return self.acknowledged is not None and not self.over.is_set()
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for the server's acknowledgement of the stream, and return its content. If the stream ends before that,
-        raise its error."""
+        """Wait for the server's acknowledgement of the stream, and return its content. If the stream ends earlier,
+        raise the stream's error."""
         await self._settled.wait()
         if self.acknowledged is None:
             raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")

@@ -344,7 +344,7 @@ class Masking:
     def _member(self, key: str, value: Any) -> Any:
         if key == "properties" and isinstance(value, dict):
             members = cast("dict[str, Any]", value)
-            # In a JSON Schema, all properties have schemas as values.
+            # If these members are the properties of a JSON Schema, their values are schemas.
             if all(isinstance(each, dict) for each in members.values()):
                 return {self._text(name): self._schema(name, each) for name, each in members.items()}
         if not names_secret(key) or (isinstance(value, int | float) and is_count(key)):

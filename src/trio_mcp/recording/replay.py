@@ -38,8 +38,7 @@ class ConnectionOpening:
 
 
 def opening_of(recorded: Recorded) -> ConnectionOpening:
-    """Return how the client in ``recorded`` opened its connection. This is visible in the first request that got a
-    result.
+    """Return how the client in ``recorded`` opened its connection, judging by the first request that got a result.
 
     Raises `OSError` and `BadRecording`.
     """

@@ -247,7 +247,7 @@ def test_client_does_not_forward_an_identity_provider_response_that_is_not_a_gra
     web.answers[f"{IDP}/token"] = answer(
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}
     )
-    with pytest.raises(AuthorizationError, match="a token of another type than an authorization grant"):
+    with pytest.raises(AuthorizationError, match="a token that is not an authorization grant"):
         web.run(enterprise_managed(enterprise(), context()))
     assert TOKEN not in web.asked
 

@@ -213,13 +213,13 @@ Machine: TypeAlias = Generator[Step, Any, T]
 
 _CODES: Final = frozenset(
     (
-        # These are the error codes of RFC 6749, sections 4.1.2.1 and 5.2.
+        # Error codes of RFC 6749, sections 4.1.2.1 and 5.2.
         *("access_denied", "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "server_error"),
         *("temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type"),
-        # These are the error codes of RFC 7009, RFC 7591, RFC 8707 and RFC 9449.
+        # Error codes of RFC 7009, RFC 7591, RFC 8707 and RFC 9449.
         *("invalid_client_metadata", "invalid_redirect_uri", "invalid_software_statement", "invalid_target"),
         *("unapproved_software_statement", "unsupported_token_type", "invalid_dpop_proof", "use_dpop_nonce"),
-        # These are the error codes of RFC 6750, RFC 9470 and OpenID Connect Core.
+        # Error codes of RFC 6750, RFC 9470 and OpenID Connect Core.
         *("insufficient_scope", "insufficient_user_authentication", "invalid_token"),
         *("account_selection_required", "consent_required", "interaction_required", "login_required"),
     )

@@ -236,7 +236,7 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
     # RFC 8693 section 2.2.1: only pass on an authorization grant. Other tokens are for this client alone.
     if answer.issued_token_type != _ID_JAG:
         raise AuthorizationError(
-            "the identity provider returned a token of another type than an authorization grant (id-jag)"
+            "the identity provider returned a token that is not an authorization grant (type id-jag)"
         )
     client = preregistered(settings.client, found.metadata)
     return (yield from granted(assertion_form(answer.access_token), found, client, scopes, context))

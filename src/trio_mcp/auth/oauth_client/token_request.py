@@ -339,7 +339,7 @@ def _register(
 ) -> Machine[TokenClient]:
     """Register the client at the authorization server for ``scopes``, and return the registered client (RFC 7591
     section 3)."""
-    # A program on the user's machine can't hide a secret from the user, so it registers without a secret.
+    # A program on the user's machine can't hide a secret from the user, so the program registers without one.
     listed = _listed_methods(server)
     wanted: AuthMethod = "none" if "none" in listed else _secret_method(listed, "none")
     native = urlsplit(settings.redirect_uri).hostname in _LOOPBACK
