@@ -120,7 +120,7 @@ async def test_metrics_option_is_refused_if_the_server_sets_its_own_tracing(tmp_
     file = written(tmp_path / "a.py", own.format("OpenTelemetry()"))
     ended = await run([*TRIO_MCP, "run", file, "--http", "0", "--metrics", "0"])
     assert (ended.status, ended.stderr.count("\n")) == (2, 1)
-    assert "pass the tracing of a PrometheusPage" in ended.stderr
+    assert "use tracing=PrometheusPage().tracing instead" in ended.stderr
 
 
 async def test_run_command_with_json_log_format_writes_each_log_line_as_json(tmp_path: Path) -> None:
