@@ -145,4 +145,4 @@ async def test_inspect_command_does_not_send_user_headers_to_another_host() -> N
             await terminal.read_until("yes or no [no]: ")
             terminal.type("yes\n")
             assert await terminal.read_to_end() == 2
-        assert "your headers and your token are for" in " ".join(terminal.shown.split())
+        assert "your headers and your token may be sent only to" in " ".join(terminal.shown.split())

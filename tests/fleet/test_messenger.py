@@ -370,7 +370,7 @@ async def test_message_is_delivered_if_its_acknowledgement_arrives_although_send
         assert await one.tell(two, patience=0) == b"read hello"
 
 
-async def test_cancelled_send_of_a_replica_message_leaves_no_state(autojump_clock: MockClock):
+async def test_cancelled_send_to_another_replica_leaves_no_pending_message(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.loses = 1.0
         with trio.move_on_after(3) as scope:

@@ -497,7 +497,7 @@ class StoppedInClaim(TouchyStore):
         await trio.sleep(LEASE / 2)
 
 
-async def test_process_stopped_during_a_task_claim_continues_its_task(
+async def test_process_suspended_while_it_claims_a_task_continues_the_task_after_resuming(
     autojump_clock: MockClock,
 ) -> None:
     """The lease runs out meanwhile, so that the claim takes the task, and the guard hears nothing of that in time."""

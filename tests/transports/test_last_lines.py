@@ -16,7 +16,7 @@ def kept(*pieces: str) -> tuple[str, ...]:
     return tail.lines
 
 
-def test_last_lines_object_joins_lines_received_in_pieces() -> None:
+def test_last_lines_joins_a_line_that_is_written_in_pieces() -> None:
     assert kept("on", "e\ntw", "o\r\n", "three") == ("one", "two", "three")
 
 

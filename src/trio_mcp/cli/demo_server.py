@@ -114,7 +114,7 @@ async def watch(folder: str, ctx: RequestContext) -> None:
 
 
 async def look_around(last: LastWatch) -> None:
-    """The child task of the tool `watch`: runs until the call is cancelled."""
+    """A child task that the tool `watch` starts, and that runs until the call is cancelled."""
     try:
         while True:  # noqa: ASYNC110 - a real server would look at the folder here
             await trio.sleep(0.05)

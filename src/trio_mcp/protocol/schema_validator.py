@@ -475,9 +475,9 @@ def _node(schema: JSONObject, pointer: str) -> JSONObject:
 
 
 def _short_fault(node: JSONObject, part: Any) -> str:
-    """Describe the fault of ``part``, a large value in which no invalid item or member was found.
+    """Describe why the large value ``part`` doesn't match the schema, although each of its items or members does.
 
-    The fault is a missing member, or unknown.
+    The reason is a missing member, or unknown.
     """
     required: Any = node.get("required")
     if isinstance(part, dict) and isinstance(required, list):

@@ -343,7 +343,7 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def _times_text(row: TimedRequest) -> str:
-    """Return all times of ``row`` as text, relative to the first one."""
+    """Return the times of ``row`` as text, each as the duration since the first one."""
     words = {
         "sent": row.sent,
         "received": row.received,

@@ -121,7 +121,9 @@ def test_server_ends_without_a_traceback_when_its_terminal_hangs_up(tmp_path: Pa
         assert "Traceback" not in client.stderr()
 
 
-def test_server_on_a_stdio_socket_cancels_handlers_and_ends_when_the_peer_closes_it(tmp_path: Path) -> None:
+def test_server_whose_stdio_is_a_socket_ends_and_cancels_handlers_when_the_peer_closes_the_socket(
+    tmp_path: Path,
+) -> None:
     with one_socket() as ends, on_ends(tmp_path, ends) as client:
         client.started("sleep", {"ms": 60_000}, id=1)
         client.call("big", {"count": 1 << 22})

@@ -403,7 +403,7 @@ class OneWayPosts:
 
     def __init__(self, endpoint: Endpoint, max_cancels: int) -> None:
         self._endpoint = endpoint
-        # Each kind of message has its own limit: messages that the server doesn't accept delay only their own kind.
+        # Each kind of message has its own limit, so that slow requests of one kind don't delay the other kinds.
         self._cancels = _CANCEL_TIMEOUT, trio.Semaphore(max_cancels)
         self._notifications = _NOTIFICATION_TIMEOUT, trio.Semaphore(_PLACES)
         self._answers = _ANSWER_TIMEOUT, trio.Semaphore(_PLACES)

@@ -372,7 +372,7 @@ class StandaloneStreams:
                 return True
             if not await self._session_state.read():
                 raise SessionEnded
-            # If the session still names this replica as the stream's writer, claim the stream in the event log again.
+            # The event log names another writer. If the session still names this replica, take over the stream again.
             if self._stream is stream:
                 stream.resume(
                     await self.standalone_log.take_over(self._session_state.current.standalone_stream, stream.holder)

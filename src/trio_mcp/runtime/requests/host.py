@@ -186,7 +186,7 @@ class Parking(Generic[T]):
         return iter([place.parked for place in self._places.values()])
 
     def of(self, party: object) -> list[T]:
-        """Return the waiting handlers that the client ``party`` can continue by a retry, oldest first."""
+        """Return the handlers that wait until the client ``party`` repeats its request, oldest first."""
         return [self._places[handle].parked for handle in self._parties.get(party, ())]
 
     def named(self, request: InboundRequest) -> T | None:
@@ -198,7 +198,7 @@ class Parking(Generic[T]):
         return None if handle is None else self._places[handle].parked
 
     def find(self, handle: bytes, party: object) -> T | None:
-        """Return the waiting handler with this ``handle``, which the client ``party`` can continue by a retry.
+        """Return the handler with this ``handle``, which waits until the client ``party`` repeats its request.
 
         Return `None` if the handle is invalid or was already used.
         """

@@ -148,9 +148,9 @@ class AnswerLog:
             self.given_up += (question.key,)
 
     def count_bytes(self, size: int) -> None:
-        """Count ``size`` bytes of answers that arrived before the record of the background task was stored.
+        """Add ``size``, the length of an answer in bytes, to the memory that recorded answers use.
 
-        Above 4 MiB, stop recording.
+        Answers are recorded until the record of the background task is stored. Above 4 MiB, stop recording.
         """
         self._size += size
         if self._size > _MOST:

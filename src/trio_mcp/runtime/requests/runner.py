@@ -498,7 +498,7 @@ def _reply_line(
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """Return ``group`` without cancellations from outside and Ctrl-C.
+    """Return the exception ``group`` without `Cancelled` and `KeyboardInterrupt`.
 
     If the group contains such exceptions, raise them, because they must propagate.
     """

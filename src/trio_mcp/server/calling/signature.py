@@ -221,8 +221,8 @@ def _returned(hint: Any) -> Any:
 
 
 def _checked_name(function: Callable[..., Any]) -> str:
-    """Return the name of a handler function for error messages. Raises `TypeError` unless the handler is a function or
-    method."""
+    """Return the name of the handler ``function``, to show it in error messages. Raises `TypeError` unless the handler
+    is a function or method."""
     # Check for functools.partial first: from CPython 3.14 on, inspect.isroutine() is true for a partial.
     if isinstance(function, functools.partial):
         raise TypeError(

@@ -491,7 +491,7 @@ class RequestContext(ContextNames[L_co]):
         asked = Form.of(form)
         question = ElicitFormParams(message, asked.schema, meta=meta)
         asking = self._ask("elicitation/create", question, ElicitResult, task_ttl)
-        del question  # free the question's memory, because thousands of tasks may await answers
+        del question  # free the input request's memory, because thousands of tasks may wait for answers
         answer = await asking
         if answer.action != "accept":
             return ElicitAnswer(answer.action)

@@ -279,7 +279,8 @@ _PREFLIGHT: Final = (
 
 
 def resource_metadata(document: bytes, method: str) -> Answer:
-    """Return the response to a request with this ``method`` for the OAuth protected resource metadata (``document``).
+    """Return the HTTP response with the OAuth protected resource metadata in ``document``. ``method`` is the method of
+    the HTTP request.
 
     Web pages of any origin may read it, because a client in a browser needs it before sign-in.
     """

@@ -335,8 +335,8 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(other, "one") == new
 
     async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
-        """`change` compares only the mark. If the mark differs, `change` refuses, even if the version number
-        matches."""
+        """Each change gives a record a new mark, a random value. `change` refuses if ``expected_mark`` isn't the
+        current mark, even if the version number of the record matches."""
         async with self.open_store() as store:
             one = await create(store, record("one"))
             new = await change(store, one, message="new")
