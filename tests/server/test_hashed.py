@@ -41,7 +41,7 @@ def taking(kind: Any) -> Callable[[Any], dict[str, Any]]:
     ids=["set of int", "optional", "set of numbers", "set of anything", "set of tuples", "sets of a class", "keys"],
 )
 def test_set_arguments_whose_hashes_could_collide_have_a_lower_size_limit(kind: Any, values: Any) -> None:
-    with pytest.raises(BadArguments, match=r"^too large: .* at most [0-9,]+ items and members"):
+    with pytest.raises(BadArguments, match=r"^the arguments are too large: .* at most [0-9,]+ items and members"):
         taking(kind)(values)
 
 
