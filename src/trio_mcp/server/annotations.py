@@ -75,8 +75,8 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Return how many items and members an argument may have in total, if its types include sets or other types that
-    take long to build. Otherwise return `None`.
+    """Return the maximum number of items and members in an argument whose types include sets, or other types that take
+    long to build. Return `None` for an argument without these types.
 
     `is_checkable` counts the items and members. ``found`` lists the argument's types.
 

@@ -109,7 +109,7 @@ class ServerConnection:
     # Methods that answer requests at once, in the task that reads messages
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request at once if this is possible without waiting.
+        """Answer a request at once, if the server can create the response without waiting.
 
         Otherwise, let the runtime start a task for the request. See `RequestHandler.answer_now`.
         """

@@ -89,8 +89,8 @@ class ServerRequest:
 
     @property
     def offer(self) -> str | None:
-        """The registered name of the tool or prompt that the request names. For a resource, its registered URI or
-        template.
+        """The registered name of the tool or prompt that the request names. If the request names a resource, its
+        registered URI or URI template.
 
         `None` if the request names nothing that is registered. Clients can't create new values, so you can use this
         value as a metric label.
@@ -115,8 +115,7 @@ class ServerRequest:
         return isinstance(self.params, CallToolParams | GetPromptParams)
 
     def move_on_after(self, seconds: float) -> AbstractContextManager[None, bool | None]:
-        """Limit the time of a ``with`` block: after ``seconds``, the block is cancelled, like with
-        `trio.move_on_after`.
+        """Cancel the ``with`` block after ``seconds``, like `trio.move_on_after`.
 
         Time spent waiting for the user in `RequestContext.elicit` doesn't count. `RequestContext.cancellation` reports
         the cancellation, also in threads.

@@ -63,8 +63,8 @@ class RoundStates:
         )
 
     def read(self, request: InboundRequest, peer: Peer) -> Decision:
-        """Decide how to continue with a request, by its ``requestState``. The request may be the retry of an earlier
-        request.
+        """Decide how to continue with a request. Its ``requestState`` shows whether the request is the retry of an
+        earlier request.
 
         - `Retry`, if a handler in this process is parked: it waits for this retry.
         - `LATER` otherwise, with the content of the retry in ``request.continuation``. That is a `RemoteRetry` if the

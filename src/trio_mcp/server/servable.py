@@ -42,7 +42,8 @@ class ServedConnection(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Notify a legacy client, which may have missed notifications, that everything may have changed.
+        """Notify a legacy client that all lists and subscribed resources may have changed, because the client may have
+        missed notifications.
 
         The client gets one notification for each list with declared change notifications, and for each resource that it
         subscribed to.
@@ -166,7 +167,7 @@ def connection_to(
 
 
 def end_tasks(running: Running, *, hurry: bool) -> None:
-    """Shut down the tasks of the server ``running``, whose connections are closing.
+    """Shut down the tasks of the server ``running``, because the server's connections are closing.
 
     Idempotent. If ``hurry`` is true, less than a second is left. Does nothing for a `CustomServer`, which has no tasks.
     """

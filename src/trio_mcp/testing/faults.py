@@ -143,7 +143,8 @@ def _prefix(message: bytes, at: float) -> bytes:
 
 @frozen
 class Delay:
-    """A fault: delay the message, and all later ones in its direction, by ``seconds``. Messages keep their order."""
+    """A fault: delay the message, and all later messages in the same direction, by ``seconds``. Messages keep their
+    order."""
 
     seconds: float = attrs.field(validator=attrs.validators.ge(0))
 

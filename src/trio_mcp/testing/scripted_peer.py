@@ -35,8 +35,8 @@ class UnexpectedMessage(AssertionError):
 
 
 class MissingMessage(AssertionError):
-    """Raised if a scripted peer waits for a message, and no message arrives. ``expected`` describes what the peer waits
-    for, for example a message pattern.
+    """Raised if a scripted peer waits for a message, and no message arrives. ``expected`` describes the missing
+    message, for example a message pattern.
 
     ``ended`` is true if the connection ended, and false if the time ran out.
     """
@@ -76,7 +76,7 @@ class ScriptedPeer:
     # Sending
 
     async def send(self, message: JSONObject | list[Any] | str | bytes) -> None:
-        """Send a message to the side under test. Raises `ConnectionLost` if that side no longer reads."""
+        """Send a message to the side under test. Raises `ConnectionLost` if the side under test no longer reads."""
         if isinstance(message, dict):
             message = _completed(message)
         if isinstance(message, str):
@@ -99,7 +99,7 @@ class ScriptedPeer:
         await self.send({"id": request["id"], "error": error})
 
     async def cancel(self, request_id: RequestId, reason: str | None = None) -> None:
-        """Send a cancel notification for a request that this side sent."""
+        """Send a cancel notification for a request that the scripted peer sent."""
         more = {} if reason is None else {"reason": reason}
         await self.notify("notifications/cancelled", {"requestId": request_id, **more})
 
@@ -167,7 +167,7 @@ class ScriptedPeer:
             raise UnexpectedMessage("silence", message, [], self.transcript)
 
     async def expect_end(self) -> None:
-        """Check that the other side closes the connection without sending another message.
+        """Check that the side under test closes the connection without sending another message.
 
         Raises `UnexpectedMessage` if a message arrives, and `MissingMessage` if the connection stays open.
         """
@@ -181,7 +181,7 @@ class ScriptedPeer:
             raise UnexpectedMessage(expected, message, [], self.transcript)
 
     async def read_to_end(self) -> None:
-        """Read until the other side closes the connection, without a time limit. The messages are added to
+        """Read until the side under test closes the connection, without a time limit. The messages are added to
         `transcript`."""
         with suppress(MissingMessage):
             while True:

@@ -137,8 +137,7 @@ class ScriptedServer(ScriptedPeer):
     """The server side of a connection, controlled by a test."""
 
     async def accept(self, revision: str = LATEST_MODERN.name, capabilities: JSONObject | None = None) -> JSONObject:
-        """Let the client open the connection, as a server that supports only ``revision`` does. Return the client's
-        opening request.
+        """Accept the client's opening request like a server that supports only ``revision``, and return this request.
 
         A legacy server refuses ``server/discover``, answers ``initialize``, and waits for
         ``notifications/initialized``. A modern server answers ``server/discover``.
@@ -178,7 +177,8 @@ class ScriptedServer(ScriptedPeer):
         return await self.expect_request("tools/call", {"name": tool, "arguments": arguments, ...: ...})
 
     async def expect_cancel(self, request: JSONObject, reason: Pattern = ...) -> None:
-        """Check that the next message cancels ``request``, with this ``reason`` if you pass one."""
+        """Check that the next message is a cancel notification for ``request``. If you pass ``reason``, the
+        notification must have this reason."""
         more: dict[Any, Any] = {...: ...} if reason is ... else {"reason": reason}
         await self.expect({"method": "notifications/cancelled", "params": {"requestId": request["id"], **more}})
 

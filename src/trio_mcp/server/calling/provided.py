@@ -119,7 +119,8 @@ class _ProvidedValues:
             self._scope.runner.graces.shield(self.cleanup)
 
     def end_grace(self) -> None:
-        """End the grace period of the cleanup, because all dependencies are closed."""
+        """End the grace period for the cleanup of the request's dependencies. Call this when all dependencies are
+        closed."""
         if self._scope is not None:
             self._scope.runner.graces.unshield(self.cleanup)
 

@@ -112,8 +112,8 @@ def name_of(function: Any) -> str:
 
 @frozen(eq=False)
 class Provider:
-    """The function of a `Provide`, with its inspected signature. ``open`` calls the function; for a generator function,
-    ``open`` returns a context manager."""
+    """The function in a `Provide` annotation, with its inspected signature. If it is a generator function, ``open``
+    returns a context manager. Otherwise ``open`` calls the function."""
 
     function: Callable[..., Any]
     open: Callable[..., Any]

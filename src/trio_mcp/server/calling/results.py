@@ -55,7 +55,8 @@ class Encoders:
             self._write.register(kind, function)
 
     def write(self, value: Any) -> Any:
-        """Convert a value of a class that msgspec doesn't support. The returned data may contain more such values."""
+        """Convert a value whose class msgspec doesn't support. The returned data may contain more values that msgspec
+        doesn't support."""
         return self._write(value)
 
     def returned(self, kind: type) -> Any:
@@ -193,8 +194,8 @@ _NO_DATA: Final = (
 
 
 class UnreadMedia(Exception):
-    """Raised if a return value contains media in a file, which must be read first. The exception's argument is the
-    return value. See `read_media`."""
+    """Raised if a handler's return value contains media in a file, because the file must be read first. The argument of
+    the exception is the return value. See `read_media`."""
 
 
 def media_kinds() -> tuple[type, ...]:

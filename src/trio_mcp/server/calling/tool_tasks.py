@@ -134,7 +134,8 @@ def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallTool
 async def run_task(
     task: RequestTask, scope: RequestScope, call: Callable[[], Awaitable[CallToolResult | InputRequiredResult]]
 ) -> CallToolResult | InputRequiredResult:
-    """Call ``call``, which runs a tool as a task or as a call that may become a task. Return the result."""
+    """Run a tool by calling ``call``, and return the result. The tool runs as a task, or as a call that may become a
+    task."""
     from ...tasks.request_task import NotStarted  # lazy import, see `check_declaration`
 
     scope.task = task

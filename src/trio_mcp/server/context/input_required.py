@@ -57,8 +57,8 @@ be a task."""
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
-    """Return the capabilities that a client must declare to receive this request from the server. Errors report missing
-    capabilities in this order."""
+    """Return the capabilities that a client must declare to receive the request ``asked`` from the server. Errors
+    report missing capabilities in the order of the returned tuple."""
     match asked:
         case CreateMessageParams():
             has_tools = asked.tools is not None or asked.tool_choice is not None
@@ -139,8 +139,8 @@ _FIRST_ROUND: Final = Continuation({})
 
 @frozen
 class InputRequired:
-    """Return this from a handler to request input from the client. The handler then runs again, from the top, with the
-    client's answers.
+    """An object that a handler returns to request input from the client. When the client has answered, the handler runs
+    again from the top, with the client's answers.
 
         if not ctx.is_resubmit:
             return InputRequired({"roots": InputRequest("roots/list")})
@@ -273,7 +273,7 @@ def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBack
 
 
 async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:
-    """Send a request to the client, which runs the request as a task. The handler of ``scope`` sends the request.
+    """Send a request from the handler of ``scope`` to the client. The client runs the request as a task.
 
     Wait for the task, and return its result as plain data. The client keeps the task for ``ttl`` seconds.
 

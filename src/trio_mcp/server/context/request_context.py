@@ -127,8 +127,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def stateless(self) -> bool:
-        """True if the server keeps nothing between this request and later ones, as for modern requests and on stateless
-        servers."""
+        """True if the server keeps no state between this request and later requests. This is the case for requests of
+        modern revisions, and on stateless servers."""
         # By MCP 2026-07-28 (basic page), each modern request is processed independently.
         return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
@@ -248,7 +248,8 @@ class RequestContext(ContextNames[L_co]):
     @overload
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
     async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
-        """Send a notification that belongs to this request to the client. It is dropped if the request has ended.
+        """Send the client a notification that belongs to this request. If the request has ended, the notification is
+        dropped.
 
         For an extension notification, pass an instance of its parameter class. It is dropped if the client hasn't
         declared the extension.
@@ -525,7 +526,8 @@ class RequestContext(ContextNames[L_co]):
         return await self._ask_raw("elicitation/create", params)
 
     async def list_roots(self) -> list[Root]:
-        """Request the client's roots, and return them. Raises the errors of `elicit`, with the capability ``roots``."""
+        """Request the client's roots, and return them. Raises the same errors as `elicit`. The required capability is
+        ``roots``."""
         self._check("roots")
         result = await self._ask_raw("roots/list", None)
         return structured("roots/list", result, ListRootsResult, self.revision).roots

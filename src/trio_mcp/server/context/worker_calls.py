@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 def passthrough(member: T) -> T:
-    """Return a property or method that calls the original one directly in the worker thread. Use this function only if
-    the original one is thread-safe."""
+    """Return a property or method that calls the original property or method directly in the worker thread. Use this
+    function only for thread-safe properties and methods."""
     if not isinstance(member, property):
         return cast("T", _calling(member, lambda _, call: call()))
     getter: Any = member.fget

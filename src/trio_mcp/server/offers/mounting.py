@@ -74,20 +74,20 @@ def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: Lif
 
 @frozen(eq=False)
 class MountedFunction(UserFunction):
-    """A handler of a mounted server. The handler gets its own server's lifespan value."""
+    """A handler of a mounted server. The handler gets the lifespan value of the mounted server."""
 
     handler: UserFunction = attrs.field(kw_only=True)
     lifespan_in: LifespanIn = attrs.field(kw_only=True)
 
     @classmethod
     def of_server(cls, handler: UserFunction, lifespan_in: LifespanIn) -> MountedFunction:
-        """Return ``handler`` wrapped so that it gets its own server's lifespan value."""
+        """Return a wrapped ``handler`` that gets the lifespan value of the mounted server."""
         return cls(*handler.copied_fields(), handler=handler, lifespan_in=lifespan_in)
 
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Call the handler function with the lifespan value of its own server. See `UserFunction.call`."""
+        """Call the handler function with the lifespan value of the mounted server. See `UserFunction.call`."""
         return self.handler.call(scope, self.lifespan_in(scope.runner.host), bound, tasks)
 
 

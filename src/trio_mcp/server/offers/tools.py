@@ -365,8 +365,8 @@ class Tools:
             scope.exchange.check_scopes(entry.scopes)
 
     def has_task_scopes(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether a list of tasks for a request's caller may include a task. It may if `check_scopes` raises no
-        error."""
+        """Return whether a list of tasks for a request's caller may include a task. The list may include a task if
+        `check_scopes` raises no error."""
         try:
             self.check_scopes(scope, record)
         except CodedError:

@@ -57,7 +57,7 @@ def check_length(uri: str) -> None:
 
 
 def checked_uri(uri: str) -> str:
-    """Return the URI or template of a resource in the form in which it's listed.
+    """Validate the URI or URI template of a resource, and return it in the form that clients see in lists.
 
     Characters that URIs cannot contain, such as ``é`` or a space, are percent-encoded. Raises `ValueError` if the URI
     is invalid.

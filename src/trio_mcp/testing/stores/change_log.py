@@ -30,8 +30,8 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, begun.cursor) == set()
 
     async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
-        """A reader gets each name that any replica has changed after the reader's cursor. Each name comes once, and a
-        read from the returned cursor gets no changes."""
+        """A reader gets each name that any replica has changed after the reader's cursor, once. If the reader continues
+        from the returned cursor, it gets no changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(["tools", "resource:a"])

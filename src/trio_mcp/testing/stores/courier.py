@@ -27,8 +27,8 @@ class _MessageTests(TestedStorage):
                 await deliver_all(one.courier, two.id, mailbox, [bytes(length - 1) + b"1"])
 
     async def test_copies_of_a_letter_have_its_number(self) -> None:
-        """Messages with the same sender and the same number count as copies of one message. All others count as
-        different messages."""
+        """Two messages with the same sender and the same number are copies of one message. Messages with another sender
+        or number are different messages."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
             letters = [bytes(100_000) + bytes([each]) for each in range(3)]
             async with three.courier.mailbox() as mailbox, trio.open_nursery() as nursery:
@@ -46,7 +46,8 @@ class _MessageTests(TestedStorage):
             await deliver_all(one.courier, two.id, mailbox, [b"short"])
 
     async def test_letter_comes_to_its_replica_alone(self) -> None:
-        """Each of three replicas gets only its own messages, including those it sent to itself."""
+        """Each of three replicas gets only the messages that were sent to this replica, including its messages to
+        itself."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
             replicas = (one, two, three)
             async with (
@@ -78,7 +79,7 @@ class _MessageTests(TestedStorage):
             await deliver_all(one.courier, two.id, mailbox, [b"letter"])
 
     async def test_many_letters_come_at_once(self) -> None:
-        """If two replicas send many messages to a third one concurrently, the third one gets all messages of both."""
+        """If two replicas concurrently send many messages to a third replica, the third replica gets all messages."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             ours, theirs = [[f"{name} {n}".encode() for n in range(50)] for name in ("ours", "theirs")]
             async with trio.open_nursery() as nursery:
@@ -89,8 +90,8 @@ class _MessageTests(TestedStorage):
                 sent.set()
 
     async def test_replica_has_one_mailbox_at_a_time(self) -> None:
-        """While a replica has an open mailbox, opening a second one raises `RuntimeError`, and the first keeps working.
-        When the first is closed, another can be opened."""
+        """If a replica has an open mailbox, opening a second mailbox raises `RuntimeError`, and the first mailbox keeps
+        working. When the first mailbox is closed, the replica can open another mailbox."""
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def open_another() -> None:
@@ -104,8 +105,8 @@ class _MessageTests(TestedStorage):
                 await deliver_all(one.courier, two.id, mailbox, [b"second"])
 
     async def test_mailbox_that_nobody_reads_holds_up_nobody(self) -> None:
-        """If a mailbox isn't read, senders aren't blocked. Lost messages are reported by `HINTS_LOST`, and later
-        messages arrive."""
+        """If no task reads a mailbox, senders aren't blocked. `HINTS_LOST` reports lost messages, and later messages
+        arrive."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for number in range(1500):
                 await one.courier.send(two.id, str(number).encode())
@@ -133,7 +134,7 @@ class _LivenessTests(TestedStorage):
     """Tests of `Courier.heartbeat`, `Courier.leave` and `Courier.find_dead`."""
 
     async def test_replica_is_not_alive_before_its_first_sign_of_life(self) -> None:
-        """A replica counts as dead before its first heartbeat.
+        """A replica is dead until it sends its first heartbeat.
 
         The first heartbeat returns false, because another replica may have found the replica dead.
         """
@@ -144,7 +145,8 @@ class _LivenessTests(TestedStorage):
                 assert set(await each.courier.find_dead([one.id, two.id])) == {two.id}
 
     async def test_sign_of_life_lengthens_the_lease(self) -> None:
-        """A heartbeat starts a new lease at that moment. It returns true if the old lease hasn't expired."""
+        """A `heartbeat` call starts a new lease for the replica. The call returns true if the replica's old lease
+        hasn't expired."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as control:
             for lease in LENGTHS:
                 await one.courier.heartbeat(lease_ms=lease)
@@ -157,7 +159,8 @@ class _LivenessTests(TestedStorage):
         raise AssertionError("each lease expired before the second heartbeat; the storage is too slow")
 
     async def test_replica_is_dead_when_its_lease_is_over(self) -> None:
-        """A replica is alive until its lease expires, then dead. Its next heartbeat returns false and revives it."""
+        """When the lease of a replica expires, the replica is dead. The next `heartbeat` call returns false, and the
+        replica is alive again."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             await one.courier.heartbeat(lease_ms=100)
@@ -167,7 +170,8 @@ class _LivenessTests(TestedStorage):
             assert await one.courier.heartbeat(lease_ms=HOUR) is True
 
     async def test_replica_that_has_left_is_dead(self) -> None:
-        """After `leave` a replica is dead at once, however long its lease is; a heartbeat revives it."""
+        """After a replica calls `leave`, it is dead at once, even if its lease hasn't expired. After a `heartbeat`
+        call, the replica is alive again."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.courier.heartbeat(lease_ms=HOUR)
             await two.courier.heartbeat(lease_ms=HOUR)
@@ -179,8 +183,8 @@ class _LivenessTests(TestedStorage):
             assert list(await two.courier.find_dead([one.id, two.id])) == []
 
     async def test_replica_that_ends_without_leaving_is_alive_until_its_lease_is_over(self) -> None:
-        """If a replica ends without `leave`, for example because its process died, it counts as alive until its lease
-        expires."""
+        """If a replica ends without `leave`, for example because its process died, the replica is reported as alive
+        until its lease expires."""
         async with self.open_replica() as two:
             async with self.open_replica() as one:
                 await one.courier.heartbeat(lease_ms=HOUR)

@@ -120,8 +120,8 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a", ALL_BYTES]
 
     async def test_stream_of_a_living_holder_is_not_finished(self) -> None:
-        """`finish_dead` changes nothing if the stream has another holder (its only writer), or if the stream is
-        finished."""
+        """`finish_dead` changes nothing if the stream's holder (its only writer) isn't the dead replica, or if the
+        stream is finished."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for dead in ("you", "", "ME", "me\0"):
@@ -137,7 +137,8 @@ class _HolderTests(TestedStorage):
                 assert await one.events.read_after(name, "stream", 0, retention_ms=HOUR) is None
 
     async def test_one_of_many_finishes_the_stream_of_the_dead(self) -> None:
-        """Of twenty concurrent `finish_dead` calls, one succeeds. Its line is the last line of the stream."""
+        """Of twenty concurrent `finish_dead` calls, one succeeds. The line of the successful call is the last line of
+        the stream."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             lines = [str(number).encode() for number in range(20)]
@@ -147,8 +148,8 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [lines[results.index(True)]]
 
     async def test_holder_or_the_one_who_takes_it_for_dead_finishes_a_stream(self) -> None:
-        """The holder of a stream (its only writer) finishes it while another replica calls `finish_dead`. Exactly one
-        of the two calls succeeds."""
+        """If the holder of a stream (its only writer) finishes the stream while another replica calls `finish_dead`,
+        exactly one of these two calls succeeds."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 ours = await open_stream(one.events, f"stream {number}")
@@ -199,7 +200,7 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == lines
 
     async def test_events_behind_a_number_are_read(self) -> None:
-        """`read_after` returns the events with higher numbers than the given number, if there are any."""
+        """`read_after` returns all events whose number is higher than the given number."""
         async with self.open_replica() as one:
             log, lines = await open_stream(one.events), [str(number).encode() for number in range(1, 10)]
             assert await log.append(1, lines)
@@ -244,8 +245,8 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == []
 
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
-        """A stream keeps the ``note`` of the last `append` call that passed one. Empty bytes count as a note, and
-        `None` doesn't."""
+        """If an `append` call passes a ``note``, even empty bytes, it replaces the stream's note. If the call passes
+        `None`, the stream keeps its note."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             said: Sequence[tuple[int, bytes | None, bytes]] = [
@@ -284,8 +285,8 @@ class _AppendTests(TestedStorage):
             assert (await log.stream()).note == b"two"
 
     async def test_append_that_comes_late_changes_nothing(self) -> None:
-        """If later events are already stored, a repeated `append` changes nothing, not even the note. It returns
-        true."""
+        """If later events are already stored, a repeated `append` call returns true, and changes nothing, not even the
+        note."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"old")
@@ -311,7 +312,8 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [b"a"] + [b"end"] * count
 
     async def test_end_of_a_stream_can_be_made_again(self) -> None:
-        """If the stream's only writer repeats the call that finished the stream, that call returns true again."""
+        """If the stream's only writer repeats the call that finished the stream, the repeated call also returns
+        true."""
         async with self.open_replica() as one:
             for lines in ([], [b"a"], [b"a", b"b"]):
                 log = await open_stream(one.events, f"stream {len(lines)}")
@@ -375,7 +377,8 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, ("session", "before"))
 
     async def test_watcher_of_events_that_does_not_read_holds_up_nobody(self) -> None:
-        """If a watcher doesn't read, writers aren't blocked. Lost notifications are reported, and later ones arrive."""
+        """If a watcher doesn't read its notifications, writers aren't blocked. The watcher gets a report of lost
+        notifications, and gets later notifications."""
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
             log = await open_stream(two.events)
             for number in range(1, 1501):

@@ -139,7 +139,8 @@ class EventLimitTests(TestedStorage):
             assert [(await log.stream()).last for log in logs] == [2, 2, 2, 2]
 
     async def test_event_that_is_too_large_is_not_kept(self) -> None:
-        """An event larger than the limit isn't stored, but uses up a number. All older events are dropped."""
+        """If an event is larger than the session's limit of bytes, it isn't stored, but uses up an event number. All
+        older events are dropped."""
         async with self.open_replica() as one:
             small, large = await open_stream(one.events, "small"), await open_stream(one.events, "large")
             assert await small.append(1, [b"a"])
@@ -151,7 +152,8 @@ class EventLimitTests(TestedStorage):
             assert await large.lines() == [b"b"]
 
     async def test_bytes_of_a_session_are_bounded_by_itself(self) -> None:
-        """Each session has its own limit of bytes. The line that `finish_dead` appends counts towards it."""
+        """Each session has its own limit of bytes. The line that `finish_dead` appends also counts towards this
+        limit."""
         async with self.open_replica() as one:
             theirs, ours = await open_stream(one.events, session_id="theirs"), await open_stream(one.events)
             assert await theirs.append(1, [bytes(100)] * 5, limit=500)
@@ -219,8 +221,8 @@ class EventLimitTests(TestedStorage):
             assert await wait_until(partial(_is_forgotten, log)) - begun > 0.09
 
     async def test_finished_streams_are_bounded_by_their_number(self) -> None:
-        """A session has a limit of finished streams. If there are more, those that were finished first are deleted, in
-        whichever order they were opened."""
+        """If a session has more finished streams than its limit, the streams that were finished first are deleted. The
+        order in which the streams were opened doesn't matter."""
         async with self.open_replica() as one:
             open_ = await open_stream(one.events, "open")
             assert await open_.append(1, [b"a"])

@@ -81,8 +81,8 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(one.sessions, "other", limit=2)
 
     async def test_full_directory_opens_no_other_session(self) -> None:
-        """`open` raises `StoreFull` if ``limit`` sessions exist that have all been used, and each belongs to a
-        different caller."""
+        """`open` raises `StoreFull` if ``limit`` sessions exist, all of them have been used, and each session belongs
+        to a different caller."""
         async with self.open_replica() as one, self.open_replica() as two:
             await open_session(one.sessions, "one", limit=2, is_used=True)
             await open_session(two.sessions, "two", limit=2, is_used=True)
@@ -93,8 +93,8 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(two.sessions, "three", limit=2)
 
     async def test_caller_gets_as_many_sessions_as_it_leaves_for_others(self) -> None:
-        """The first caller can have up to half of the maximum number of sessions, and the next caller half of the
-        rest."""
+        """The first caller can open up to half of the maximum number of sessions. The next caller can open up to half
+        of the sessions that are left."""
         async with self.open_replica() as one, self.open_replica() as two:
             for caller, share in ((b"ann", 4), (b"bob", 2), (ALL_BYTES, 1), (b"", 1)):
                 names = [f"{number} of {caller!r}" for number in range(share)]
@@ -140,8 +140,8 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(one.sessions, "f", b"fay", limit=8, is_used=True) == "unused"
 
     async def test_caller_with_its_share_gives_up_a_session_of_its_own_that_was_never_used(self) -> None:
-        """If a caller with the maximum number of sessions opens another one, its own unused session with the least time
-        left is evicted, never a used session."""
+        """If a caller with its maximum number of sessions opens another session, one of the caller's own unused
+        sessions is evicted: the session with the least time left. A used session is never evicted."""
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "bobs", b"bob", limit=7, idle_ms=1000)
             await try_open_session(one.sessions, "used", b"ann", limit=7, is_used=True, idle_ms=2000)
@@ -152,8 +152,8 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fifth", b"ann", limit=7))
 
     async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
-        """If no caller has two sessions, the session of a new caller evicts the unused session with the least time
-        left.
+        """If no caller has two sessions and the directory is full, a new caller's session replaces the unused session
+        with the least time left.
 
         It doesn't matter which caller opened that session.
         """
@@ -166,7 +166,8 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fay", b"fay", limit=3))
 
     async def test_no_session_ends_for_another_where_there_are_more_than_the_bound(self) -> None:
-        """If more sessions exist than ``limit``, no session is evicted: one eviction would not make enough room."""
+        """If more than ``limit`` sessions exist, `open` evicts no session, because evicting one session wouldn't make
+        enough room."""
         async with self.open_replica() as one:
             for number in range(3):
                 await try_open_session(one.sessions, f"{number}", b"ann")
@@ -395,7 +396,8 @@ class SessionDirectorySuite(TestedStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_of_sessions_that_does_not_read_holds_up_nobody(self) -> None:
-        """If a watcher doesn't read, writers aren't blocked. Lost notifications are reported, and later ones arrive."""
+        """If a watcher doesn't read its notifications, writers aren't blocked. The watcher gets a report of lost
+        notifications, and gets later notifications."""
         async with self.open_replica() as one, self.open_replica() as two, one.sessions.watch() as hints:
             mark: bytes | None = await open_session(one.sessions, "one")
             for name in ("last", "later"):
@@ -441,7 +443,8 @@ async def try_open_session(
 
 
 async def existing_sessions(sessions: SessionDirectory, *names: str) -> list[str]:
-    """Return which of the given session ids exist. This neither extends the sessions' lifetimes nor counts as use."""
+    """Return which of the given session ids exist. This check doesn't extend the lifetimes of the sessions, and isn't a
+    use of the sessions."""
     return [name for name in names if await sessions.exists(name)]
 
 

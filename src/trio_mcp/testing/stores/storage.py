@@ -44,7 +44,7 @@ class ReplayGuardSuite(TestedStorage):
                 assert [await use(each, digest) for digest in digests] == [False] * len(digests)
 
     async def test_one_of_many_who_use_a_value_succeeds(self) -> None:
-        """If a value is used twenty times concurrently on two replicas, it is accepted once."""
+        """If a one-time value is used twenty times concurrently on two replicas, the value is accepted once."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 calls = [partial(use, (one, two)[n % 2], digest(f"{number}")) for n in range(20)]

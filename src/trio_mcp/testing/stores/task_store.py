@@ -74,7 +74,8 @@ class PageTests(TestedTaskStorage):
             assert names == [*(f"task {number}" for number in range(6)), "late"]
 
     async def test_position_is_good_when_its_record_is_gone(self) -> None:
-        """A cursor stays valid if its task record is deleted, belongs to another scope, or never existed."""
+        """A cursor for pages of task records stays valid even if its task record is deleted, belongs to another scope,
+        or never existed."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}")) for number in range(3)]
             gone = cursor_of(created[1])
@@ -233,7 +234,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(second) == {"over 0", "over 1"}
 
     async def test_task_that_was_given_up_is_claimed_after_tasks_that_wait_longer(self) -> None:
-        """`claim` prefers tasks that already waited to a task that was just given up, even if the waiting task was
+        """`claim` takes tasks that already wait before a task that was just given up, even if the waiting tasks were
         created later."""
         async with self.open_store() as store:
             held = await create(store, record("given up", holder="me"))
@@ -404,7 +405,8 @@ class HintTests(TestedTaskStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_that_does_not_read_holds_up_nobody(self) -> None:
-        """If a watcher doesn't read, writers aren't blocked. Lost notifications are reported, and later ones arrive."""
+        """If a watcher doesn't read its notifications, writers aren't blocked. The watcher gets a report of lost
+        notifications, and gets later notifications."""
         async with self.open_store() as store, store.watch() as hints:
             one = await create(store, record("one"))
             with trio.fail_after(PATIENCE):
@@ -423,7 +425,7 @@ class HintTests(TestedTaskStorage):
             await expect_hints(hints, "two")
 
     async def test_waiting_for_a_hint_can_be_cancelled(self) -> None:
-        """After a cancelled wait for a notification, the watcher still gets later ones."""
+        """After a cancelled wait for a notification, the watcher still gets later notifications."""
         async with self.open_store() as store, store.watch() as hints:
             await cancel_one_wait(hints)
             await create(store, record("one"))
