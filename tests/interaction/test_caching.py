@@ -59,7 +59,7 @@ def command(tmp_path: Path) -> list[str]:
     return [sys.executable, str(path)]
 
 
-async def test_client_caches_a_resource_until_it_changes_or_refresh_is_requested(command: list[str]) -> None:
+async def test_client_caches_a_resource_until_the_resource_changes_or_the_caller_requests_a_refresh(command: list[str]) -> None:
     send, told = trio.open_memory_channel[str](10)
     with trio.fail_after(PATIENCE):
         async with open_stdio(command, era="modern", on_resource_updated=send.send_nowait) as client:
@@ -72,7 +72,7 @@ async def test_client_caches_a_resource_until_it_changes_or_refresh_is_requested
             assert await told.receive() == "kept://one"
 
 
-async def test_client_caches_the_tool_list_until_it_receives_list_changed(command: list[str]) -> None:
+async def test_client_caches_the_tool_list_until_a_list_changed_notification_arrives(command: list[str]) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio(command, era="modern") as client, client.listen(tools=True) as changes:
             assert await names(client) == ["change", "grow"]

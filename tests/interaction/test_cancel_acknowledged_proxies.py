@@ -138,7 +138,7 @@ async def test_proxy_refuses_cancel_request_from_client_without_the_extension(er
     assert caught.value.code == (-32021 if era == "modern" else -32600)
 
 
-async def test_gateway_waits_for_the_member_server_that_runs_the_cancelled_call(era: Era) -> None:
+async def test_gateway_waits_for_the_server_behind_it_that_runs_the_cancelled_call(era: Era) -> None:
     async with (
         open_group({"a": MemberDescription(cancel_server.server)}, extensions=[CancelAcknowledged()]) as group,
         open_memory(gateway(group), **options(era)) as client,

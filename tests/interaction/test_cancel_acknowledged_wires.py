@@ -108,7 +108,7 @@ async def test_confirm_cancels_reports_lost_if_the_server_dies_before_it_confirm
     assert 0.2 <= ending.seconds < 50
 
 
-async def test_cancel_of_a_call_to_a_server_in_a_group_is_confirmed(era: Era) -> None:
+async def test_cancel_of_a_call_to_a_server_in_a_client_group_is_confirmed(era: Era) -> None:
     member = MemberDescription(InMemory(cancel_server.server))
     async with open_group({"one": member}, **options(era)) as group:
         client = await group.client("one")
@@ -236,7 +236,7 @@ async def test_confirm_cancels_reports_unknown_for_a_malformed_cancel_acknowledg
     assert (ending.state, ending.outcome, ending.behind) == (state, None, None)
 
 
-async def test_client_reads_the_state_of_the_backend_from_the_cancel_acknowledgement_of_a_proxy(era: Era) -> None:
+async def test_client_reads_the_state_reported_by_the_backend_in_the_cancel_acknowledgement_of_a_proxy(era: Era) -> None:
     async with open_memory(server_that_says({"state": "relayed", "behind": "unknown"}), **options(era)) as client:
         ending = await left(client, {})
     assert (ending.state, ending.behind) == ("relayed", "unknown")

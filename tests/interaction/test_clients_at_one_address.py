@@ -158,7 +158,7 @@ async def test_client_that_floods_a_proxy_with_a_shared_connection_leaves_a_back
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("wire", ["memory", "http"])
-async def test_client_that_floods_a_gateway_leaves_a_thread_of_the_member_server_for_the_next_client(
+async def test_client_that_floods_a_gateway_leaves_a_thread_of_the_server_behind_it_for_the_next_client(
     era: Any, wire: str
 ) -> None:
     blocking = Blocking()

@@ -23,12 +23,12 @@ def test_selected_test_runs_cover_each_transport_and_revision_with_the_fewest_ru
         assert {era for _, era in chosen} == set(ERAS)
 
 
-def test_selected_test_runs_are_the_same_for_each_test_name_and_reaches_all_pairs_over_many_names() -> None:
+def test_selected_test_runs_are_constant_per_test_name_and_cover_all_pairs_over_many_names() -> None:
     assert cover(GRID, "test") == cover(GRID, "test")
     assert set().union(*(pairs(f"test {number}") for number in range(20))) == set(product(WIRES, ERAS))
 
 
-def test_selected_test_runs_combine_each_other_parameter_with_every_transport_and_revision() -> None:
+def test_selected_test_runs_combine_each_extra_parameter_with_every_transport_and_revision() -> None:
     runs = [{**run, "case": case} for case in (1, 2, 3) for run in GRID]
     chosen = [runs[index] for index in cover(runs, "test")]
     assert len(chosen) == 3 * len(WIRES)
@@ -41,7 +41,7 @@ def test_selected_test_runs_include_runs_that_have_no_transport_or_revision_para
     assert cover([{}], "test") == [0]
 
 
-def test_selected_test_runs_cover_all_transports_and_revisions_although_transports_differ_in_revisions() -> None:
+def test_selected_test_runs_cover_all_transports_and_revisions_if_some_transports_lack_revisions() -> None:
     runs = [{"transport": "stdio", "revision": str(number)} for number in range(5)]
     runs += [{"transport": "http", "revision": "4"}, {"transport": "websocket", "revision": "4"}]
     chosen = [runs[index] for index in cover(runs, "test")]

@@ -68,7 +68,7 @@ async def test_server_cancels_handler_without_an_answer_after_remaining_ms_plus_
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_handler_is_cancelled_by_the_caller_before_the_deadline_in_its_request(
+async def test_handler_is_cancelled_as_soon_as_its_caller_cancels_even_if_the_deadline_is_later(
     autojump_clock: MockClock, era: Any
 ) -> None:
     watched = Watched()

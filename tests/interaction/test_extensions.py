@@ -426,7 +426,7 @@ def test_two_extensions_with_same_name_or_method_are_rejected() -> None:
         Server("s", extensions=[search, other])
 
 
-def test_server_handles_raises_for_a_method_that_is_handled_already_or_by_clients_or_not_declared(
+def test_registering_a_handler_raises_for_handled_client_side_or_undeclared_extension_methods(
     server: Server,
 ) -> None:
     with pytest.raises(ValueError, match="already has a handler"):

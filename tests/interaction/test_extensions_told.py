@@ -161,7 +161,7 @@ async def test_server_queues_a_limited_number_of_extension_notifications_for_a_c
         assert count < 200
 
 
-def test_server_notify_rejects_notifications_of_requests_of_clients_and_of_undeclared_extensions() -> None:
+def test_notify_method_of_a_server_rejects_notifications_that_belong_to_requests_or_to_clients() -> None:
     server = Server("s", extensions=[search])
     for row, words in ((of_request, "belongs to a request"), (from_client, "must be a notification from servers")):
         with pytest.raises(ValueError, match=words):

@@ -59,7 +59,7 @@ async def listen(peer: Peer) -> int:
     return await all_it_gets(peer, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
 
 
-async def test_idle_streams_of_many_clients_leave_requests_and_streams_for_the_next_client(
+async def test_idle_streams_of_many_clients_leave_request_slots_and_streams_free_for_another_client(
     autojump_clock: MockClock,
 ) -> None:
     async with shared(max_server_requests=10, max_server_streams=64) as connect:

@@ -196,7 +196,7 @@ async def test_mr_11_input_required_fails_for_legacy_client_of_stateless_server(
         assert (await peer.error("order"))["code"] == -32603
 
 
-async def test_call_fails_and_other_input_requests_are_cancelled_if_a_legacy_client_refuses_one(
+async def test_call_fails_and_its_open_input_requests_are_cancelled_if_a_legacy_client_refuses_one_of_them(
     autojump_clock: MockClock,
 ) -> None:
     questions = InputRequired({"name": FORM, "where": InputRequest("roots/list")})

@@ -40,7 +40,7 @@ async def test_sa_02_el_02_ro_04_ch_06_stateless_server_refuses_requests_to_the_
 
 @pytest.mark.parametrize("kind", QUESTIONS)
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_sa_03_el_02_ro_03_undeclared_server_request_raises_and_is_not_sent(
+async def test_sa_03_el_02_ro_03_server_request_without_the_client_capability_raises_and_is_not_sent(
     autojump_clock: MockClock, asking: Asking, kind: str, revision: str
 ) -> None:
     async with connected(asking.server, revision, {"experimental": {"x": {}}}) as peer:
@@ -94,7 +94,7 @@ async def test_el_03_el_15_client_with_an_empty_elicitation_capability_supports_
 # The channel under it
 
 
-async def test_ch_04_sv_11_handler_that_waits_for_roots_does_not_block_other_calls(
+async def test_ch_04_sv_11_handler_that_waits_for_roots_does_not_block_calls_to_other_tools(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     @asking.server.tool

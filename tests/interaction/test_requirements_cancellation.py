@@ -228,7 +228,7 @@ async def test_ca_06_request_context_created_without_a_request_is_never_cancelle
 
 
 @ERAS
-async def test_ca_07_cancel_has_an_effect_once_and_all_tasks_of_the_request_see_it(
+async def test_ca_07_only_the_first_cancel_of_a_request_counts_and_all_its_tasks_see_that_cancel(
     autojump_clock: MockClock, server: Server, probe: Probe, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -338,7 +338,7 @@ async def test_ca_02_tool_timeout_returns_an_error_and_handler_sees_cancel_cause
         assert probe.events == ["deadline"]
 
 
-async def test_ca_08_handler_sees_cancel_cause_shutdown_after_close_and_parent_if_the_server_exits(
+async def test_ca_08_cancel_cause_is_shutdown_if_the_connection_closes_and_parent_if_the_server_exits(
     autojump_clock: MockClock, server: Server, probe: Probe
 ) -> None:
     @server.tool

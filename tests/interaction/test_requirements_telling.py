@@ -72,7 +72,7 @@ async def test_pr_01_pr_05_progress_has_only_fields_of_the_negotiated_revision(
 
 
 @ERAS
-async def test_pr_02_pr_04_ctx_progress_returns_false_if_the_request_has_no_valid_token(
+async def test_pr_02_pr_04_progress_method_of_the_context_returns_false_without_a_valid_progress_token(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -174,7 +174,7 @@ async def test_lg_06_lg_07_logs_below_the_requested_level_are_not_sent(
 
 
 @ERAS
-async def test_lg_08_unknown_log_level_passes_every_filter(
+async def test_lg_08_log_message_with_an_unknown_level_passes_every_level_filter(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:

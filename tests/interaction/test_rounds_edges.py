@@ -32,7 +32,7 @@ def asking(limits: Limits) -> Server:
 # Bounds
 
 
-async def test_server_refuses_retries_of_handlers_that_were_cancelled_beyond_max_parked(
+async def test_server_refuses_the_retry_of_a_handler_cancelled_because_more_than_max_parked_waited(
     autojump_clock: MockClock,
 ) -> None:
     async with connected(asking(Limits(max_parked=1)), MODERN, ALL) as peer:
@@ -231,7 +231,7 @@ async def test_legacy_client_can_cancel_a_call_that_endlessly_returns_input_requ
     assert 0 < len(runs) < 100
 
 
-async def test_call_fails_if_its_input_request_is_changed_to_invalid_json_before_it_is_sent(
+async def test_call_fails_if_its_input_request_no_longer_is_valid_json_when_it_is_sent(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")

@@ -221,7 +221,7 @@ def test_running_requests_can_end_during_an_iteration_over_them() -> None:
     assert len(floor.in_flight) == 0
 
 
-async def test_waiting_for_an_idle_connection_ends_after_the_last_request() -> None:
+async def test_waiting_until_a_connection_is_idle_ends_after_the_last_request() -> None:
     floor = Floor()
     first, second = floor.admit(2)
     ended: list[str] = []
@@ -240,7 +240,7 @@ async def test_waiting_for_an_idle_connection_ends_after_the_last_request() -> N
     assert ended == ["idle"]
 
 
-async def test_waiting_for_an_idle_connection_returns_immediately_without_requests() -> None:
+async def test_waiting_until_a_connection_is_idle_returns_immediately_if_no_request_runs() -> None:
     with trio.fail_after(PATIENCE):
         await Floor().in_flight.idle()
 
@@ -328,7 +328,7 @@ def took(floor: Floor, make: Callable[[], FakeScope]) -> int:
     return count
 
 
-async def test_waiting_for_idle_listen_streams_does_not_wait_for_requests() -> None:
+async def test_waiting_until_no_listen_streams_are_open_does_not_wait_for_requests() -> None:
     floor, ended = Floor(), list[str]()
     [request] = floor.admit(1)
     first, second = stream(), stream()
@@ -403,7 +403,7 @@ def test_request_limit_of_a_caller_includes_requests_on_all_its_connections() ->
     assert (caller.requests, caller.streams, caller.bytes) == (1, 0, 6)
 
 
-def test_requests_on_a_shared_connection_count_towards_the_limit_of_each_caller() -> None:
+def test_each_request_on_a_shared_connection_counts_towards_the_limit_of_its_own_caller() -> None:
     admission, ada, eve = Admission[object](Limits(max_server_requests=6), Load()), Caller(), Caller()
     request: Any = FakeRequest(1)
     tickets = [admission.admit(request, eve) for _ in range(4)]
@@ -421,7 +421,7 @@ def test_requests_on_a_shared_connection_count_towards_the_limit_of_each_caller(
     assert (eve.requests, admission.has_room(1, ada, tickets[1])) == (2, True)
 
 
-def test_request_counts_towards_the_limit_of_its_caller_until_it_ends() -> None:
+def test_request_that_has_ended_no_longer_counts_towards_the_limit_of_its_caller() -> None:
     floor = Floor(max_in_flight=1)
     admission, caller = floor.in_flight.admission, floor.in_flight.caller
     first, second, third = floor.admit(3)

@@ -53,7 +53,7 @@ async def running(
         nursery.cancel_scope.cancel()
 
 
-async def test_notification_queue_counts_received_and_handled_notifications(autojump_clock: MockClock) -> None:
+async def test_queue_of_received_notifications_counts_received_and_handled_notifications(autojump_clock: MockClock) -> None:
     async with running(Callback()) as queue:
         assert (queue.received, queue.handled, queue.dropped, queue.running) == (0, 0, 0, 0)
         for _ in range(3):
@@ -68,7 +68,7 @@ async def test_notification_queue_counts_received_and_handled_notifications(auto
         assert (queue.received, queue.handled, queue.dropped, queue.running) == (3, 3, 0, 0)
 
 
-async def test_notification_queue_uses_the_limits_of_the_connection(autojump_clock: MockClock) -> None:
+async def test_queue_of_received_notifications_has_the_limits_of_its_connection(autojump_clock: MockClock) -> None:
     async with running(Callback(), max_pending_notifications=3) as queue:
         for number in range(5):
             queue.put(message(str(number)), 10)
@@ -79,7 +79,7 @@ async def test_notification_queue_uses_the_limits_of_the_connection(autojump_clo
         assert (queue.dropped, queue.handled) == (3, 3)
 
 
-async def test_tasks_that_wait_for_earlier_notifications_treat_a_dropped_notification_as_handled(
+async def test_waiting_until_a_notification_is_handled_ends_if_the_notification_is_dropped(
     autojump_clock: MockClock,
 ) -> None:
     async with running(Callback(a=1000), max_pending_notifications=2) as queue, trio.open_nursery() as nursery:
@@ -140,7 +140,7 @@ async def test_queued_notification_is_stored_as_json_text_only_if_it_is_large(
     assert seen[2] is third, "it does not wait either"
 
 
-async def test_waiting_for_notifications_returns_immediately_if_the_queue_has_ended(autojump_clock: MockClock) -> None:
+async def test_waiting_until_notifications_are_handled_returns_immediately_if_the_queue_has_ended(autojump_clock: MockClock) -> None:
     async with running(Callback(a=1000)) as queue:
         queue.put(message("a"), 10)
         await wait_all_tasks_blocked()
@@ -160,7 +160,7 @@ async def test_tasks_that_wait_for_notifications_continue_when_the_queue_ends(au
     assert trio.current_time() == begun
 
 
-async def test_notification_queue_has_no_reference_to_its_callback_after_detach() -> None:
+async def test_notification_queue_drops_the_reference_to_its_callback_when_it_is_detached() -> None:
     callback = Callback()
     queue = notification_queue(Limits(), callback)
     queue.detach()

@@ -75,7 +75,7 @@ async def test_exception_in_a_progress_callback_does_not_change_the_outcome_of_t
         await mailbox.outcome()
 
 
-async def test_call_requests_progress_only_if_it_has_a_callback_or_runs_in_fail_after_silence() -> None:
+async def test_call_requests_progress_only_with_a_progress_callback_or_inside_fail_after_silence() -> None:
     assert not call().wants_progress
     assert call(lambda _: None).wants_progress
     with fail_after_silence(1, maximum=2):
@@ -93,7 +93,7 @@ async def test_fail_after_silence_raises_after_the_given_seconds(autojump_clock:
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_progress_of_a_call_inside_the_with_block_restarts_fail_after_silence(autojump_clock: object) -> None:
+async def test_progress_of_a_call_inside_fail_after_silence_restarts_the_timeout_of_the_block(autojump_clock: object) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         mailbox = call()
@@ -114,14 +114,14 @@ async def test_fail_after_silence_never_exceeds_its_maximum(autojump_clock: obje
     assert trio.current_time() == pytest.approx(begun + 10)
 
 
-async def test_fail_after_silence_with_maximum_below_seconds_uses_the_maximum(autojump_clock: object) -> None:
+async def test_fail_after_silence_raises_after_its_maximum_if_the_maximum_is_below_the_seconds(autojump_clock: object) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=1):
         await trio.sleep_forever()
     assert trio.current_time() == pytest.approx(begun + 1)
 
 
-async def test_progress_of_one_call_restarts_all_nested_fail_after_silence_blocks(autojump_clock: object) -> None:
+async def test_progress_of_one_call_restarts_the_timeouts_of_all_enclosing_fail_after_silence_blocks(autojump_clock: object) -> None:
     begun = trio.current_time()
     with fail_after_silence(10, maximum=100) as outer:
         with pytest.raises(trio.TooSlowError), fail_after_silence(3, maximum=100):
@@ -133,7 +133,7 @@ async def test_progress_of_one_call_restarts_all_nested_fail_after_silence_block
         assert outer.deadline == pytest.approx(begun + 12)
 
 
-async def test_progress_of_a_call_started_before_the_with_block_does_not_restart_fail_after_silence(
+async def test_progress_of_a_call_started_before_fail_after_silence_does_not_restart_its_timeout(
     autojump_clock: object,
 ) -> None:
     begun = trio.current_time()
@@ -158,6 +158,6 @@ async def test_fail_after_silence_raises_value_error_for_an_invalid_time(seconds
         pytest.fail("no such limit")
 
 
-def test_outcome_of_a_call_contains_the_number_of_earlier_notifications() -> None:
+def test_outcome_of_a_call_counts_zero_earlier_notifications_by_default() -> None:
     end: Any = CallOutcome(1, None)
     assert end.notifications_before == 0

@@ -275,7 +275,7 @@ class HalfDead(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-async def test_connection_runs_no_requests_received_while_it_closes_after_it_was_lost(autojump_clock: object) -> None:
+async def test_connection_that_is_lost_runs_no_requests_that_it_receives_while_closing(autojump_clock: object) -> None:
     for _ in range(20):  # the order of tasks within a tick is anybody's guess
         channel, handler = HalfDead(), Echo()
         server = side("server", channel, Limits(), handler)
@@ -286,7 +286,7 @@ async def test_connection_runs_no_requests_received_while_it_closes_after_it_was
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "shut down"])
-async def test_connection_that_closes_keeps_no_state_of_buffered_requests(autojump_clock: object, ending: str) -> None:
+async def test_connection_that_closes_forgets_its_buffered_requests(autojump_clock: object, ending: str) -> None:
     ours, theirs = memory_transport_pair()
     handler = Echo()
     server = side("server", theirs, Limits(), handler)
@@ -317,7 +317,7 @@ class Patient(Echo):
 
 
 @pytest.mark.parametrize("draining", [False, True])
-async def test_handlers_cancelled_from_outside_during_drain_see_cancel_cause_parent(
+async def test_handlers_see_the_cancel_cause_value_parent_if_the_application_cancels_the_connection(
     autojump_clock: object, draining: bool
 ) -> None:
     ours, theirs = memory_transport_pair()

@@ -148,7 +148,7 @@ async def test_request_that_still_runs_at_the_drain_timeout_is_cancelled(autojum
             assert await this.heard() == []
 
 
-async def test_request_that_still_runs_after_end_of_input_is_cancelled_with_that_reason(
+async def test_request_that_runs_long_after_the_end_of_input_is_cancelled_because_the_connection_ended(
     autojump_clock: MockClock,
 ) -> None:
     async with serving() as this:
@@ -330,14 +330,14 @@ async def test_end_of_input_fails_outgoing_calls_but_finishes_accepted_requests(
     assert [each["id"] for each in await this.heard() if "result" in each] == [1]
 
 
-async def test_call_after_the_end_of_the_connection_fails_with_connection_lost(autojump_clock: MockClock) -> None:
+async def test_call_made_after_the_connection_has_ended_fails_with_connection_lost(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.connection.close("over")
         with pytest.raises(ConnectionLost, match="the connection was closed"):
             await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
-async def test_requests_of_a_cancelled_connection_are_cancelled_with_cause_parent(autojump_clock: MockClock) -> None:
+async def test_requests_of_a_cancelled_connection_are_cancelled_with_the_cause_value_parent(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.call(1, seconds=1000)
     [(_, cause, reason, _)] = this.handler.cancels
@@ -404,7 +404,7 @@ async def test_connection_passes_list_changes_and_logs_to_its_handler(autojump_c
         assert len(this.handler.told) == 3
 
 
-async def test_notification_passed_to_a_connection_is_sent_to_the_peer(autojump_clock: MockClock) -> None:
+async def test_notification_that_the_server_gives_to_a_connection_is_sent_to_the_peer(autojump_clock: MockClock) -> None:
     async with serving() as this:
         this.connection.notify("notifications/tools/list_changed")
         await this.connection.room()
@@ -432,7 +432,7 @@ def test_default_call_settings_enable_sending_deadlines_and_cancels() -> None:
     assert CallSettings() == CallSettings(tell_deadlines=True, send_cancels=True)
 
 
-async def test_new_connection_is_stateful_and_neither_ending_nor_lost() -> None:
+async def test_connection_object_is_by_default_stateful_and_neither_ending_nor_lost() -> None:
     for peer in (SOLE_CLIENT, UNKNOWN_PEER):
         this = Served(Limits(), peer)
         assert (this.connection.peer, this.connection.stateless, this.connection.is_ending, this.connection.lost) == (

@@ -178,7 +178,7 @@ def test_call_whose_response_is_lost_ends_with_the_reason(floor: Floor) -> None:
     assert call.arrived == [CallOutcome(None, error, 7)]
 
 
-def test_dispatcher_fails_the_calls_that_may_wait_for_an_unreadable_response(
+def test_dispatcher_passes_on_which_calls_may_have_lost_their_unreadable_response(
     floor: Floor, caplog: pytest.LogCaptureFixture
 ) -> None:
     request, call = ours()
@@ -287,7 +287,7 @@ def test_line_that_is_not_a_message_is_logged_if_there_is_no_callback(caplog: py
 
 
 @pytest.mark.parametrize(("noteworthy", "level"), [(True, logging.WARNING), (False, logging.DEBUG)])
-def test_ignored_message_is_logged_as_a_warning_only_if_it_is_marked_noteworthy(
+def test_log_level_of_an_ignored_message_is_warning_only_if_the_event_is_marked_noteworthy(
     floor: Floor, caplog: pytest.LogCaptureFixture, noteworthy: bool, level: int
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
@@ -322,7 +322,7 @@ def test_batch_is_handled_in_order_and_answered_by_one_array(floor: Floor) -> No
     assert floor.told == [("reply", [1, 2], floor.exchange)]
 
 
-def test_batched_message_that_needs_no_response_counts_as_answered_immediately(floor: Floor) -> None:
+def test_message_of_a_batch_that_needs_no_response_counts_as_answered_immediately(floor: Floor) -> None:
     request, _ = ours()
     for event in (
         events.ResultReceived(request, {}),

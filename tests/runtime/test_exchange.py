@@ -50,7 +50,7 @@ def test_cancelled_http_exchange_cancels_its_running_requests_oldest_first() -> 
     assert ended == [("a", CancelCause.SHUTDOWN, "over"), ("c", CancelCause.SHUTDOWN, "over")]
 
 
-def test_request_can_end_while_all_requests_of_its_http_exchange_are_cancelled() -> None:
+def test_request_can_end_while_its_http_exchange_cancels_all_its_running_requests() -> None:
     one, ended = exchange(), list[str]()
     requests = [FakeRequest() for _ in range(3)]
 
@@ -69,7 +69,7 @@ def test_request_can_end_while_all_requests_of_its_http_exchange_are_cancelled()
     assert one.find(requests[0]) is None
 
 
-def test_request_can_be_looked_up_in_its_http_exchange_only_while_it_runs() -> None:
+def test_http_exchange_finds_a_request_by_its_id_only_while_the_request_runs() -> None:
     one, request = exchange(), FakeRequest()
     scope = FakeScope("a", [])
     assert one.find(request) is None
@@ -79,7 +79,7 @@ def test_request_can_be_looked_up_in_its_http_exchange_only_while_it_runs() -> N
     assert one.find(request) is None
 
 
-def test_owner_of_an_http_exchange_is_its_principal_or_itself_if_anonymous() -> None:
+def test_anonymous_http_exchange_is_its_own_owner_and_an_authenticated_exchange_belongs_to_its_principal() -> None:
     name = PrincipalId("https://login.example.com", "ada")
     nobody, ada = exchange(), exchange(name)
     assert nobody.party is nobody

@@ -212,7 +212,7 @@ async def test_buffered_lines_are_handled_while_a_callback_blocks(autojump_clock
         assert told == [1, 2]
 
 
-async def test_log_callback_that_cancels_a_scope_takes_effect_after_the_buffered_lines_are_handled(
+async def test_call_cancelled_by_a_log_callback_ends_after_all_buffered_lines_are_handled(
     autojump_clock: object,
 ) -> None:
     told = list[Any]()
@@ -293,7 +293,7 @@ async def test_requests_received_together_end_as_if_received_separately(caplog: 
     assert set(handler.ran) <= {1, 2, 3}
 
 
-async def test_connection_stops_handling_buffered_requests_while_the_peer_reads_no_responses() -> None:
+async def test_connection_answers_buffered_requests_only_while_the_peer_reads_responses() -> None:
     async with serving(Limits(high_water=100)) as (stream, _):
         stream.room = trio.Event()
         for first in range(0, 5000, 1000):

@@ -61,7 +61,7 @@ async def test_wait_until_handled_returns_after_the_given_number_of_notification
         assert trio.current_time() == pytest.approx(begun + 10)
 
 
-async def test_notification_whose_handler_raises_is_reported_and_the_next_one_is_handled(
+async def test_notification_whose_handler_raises_is_reported_and_the_next_notification_is_handled(
     autojump_clock: object,
 ) -> None:
     handled: list[Any] = []

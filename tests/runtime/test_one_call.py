@@ -22,13 +22,13 @@ def call(method: str = "tools/call", deadline: float = math.inf) -> Call:
     return Call(request, None, None, None, deadline)
 
 
-def test_call_has_no_outcome_before_it_is_settled() -> None:
+def test_call_object_has_no_outcome_until_a_response_or_failure_arrives() -> None:
     mailbox = call()
     assert (mailbox.end, mailbox.ended_at, mailbox.on_notification) == (None, -math.inf, None)
     assert mailbox.segments == []
 
 
-async def test_call_counts_as_time_limited_if_it_has_a_deadline_or_runs_inside_a_timeout_block(
+async def test_call_counts_as_time_limited_if_a_deadline_or_a_timeout_block_applies(
     autojump_clock: MockClock,
 ) -> None:
     assert not call().limited
@@ -41,7 +41,7 @@ async def test_call_counts_as_time_limited_if_it_has_a_deadline_or_runs_inside_a
         assert call().wants_progress
 
 
-async def test_progress_restarts_fail_after_silence_but_no_other_timeout(autojump_clock: MockClock) -> None:
+async def test_progress_of_a_call_restarts_the_timeout_of_fail_after_silence_but_not_of_fail_after_work(autojump_clock: MockClock) -> None:
     with fail_after_silence(5, maximum=100), fail_after_work(50):
         mailbox = call()
         await trio.sleep(4)

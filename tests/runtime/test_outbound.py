@@ -190,7 +190,7 @@ async def test_request_that_the_revision_lacks_is_not_sent() -> None:
         assert (await this.sent(), this.state.outbound) == ([], ())
 
 
-async def test_request_that_cannot_be_encoded_leaves_no_state_and_sends_no_cancel() -> None:
+async def test_request_that_cannot_be_encoded_is_forgotten_and_sends_no_cancel() -> None:
     async with side(tracer=FakeTracer()) as (this, _):
         with pytest.raises(NotSerializable):
             await this.outbound.request("tools/call", {"name": float("nan")}, LATEST_LEGACY)
@@ -349,7 +349,7 @@ async def test_queued_progress_for_a_slow_callback_is_limited() -> None:
             assert told == [Progress(3), Progress(4)]
 
 
-async def test_fail_after_silence_requests_progress_and_sends_its_maximum_as_deadline(
+async def test_call_inside_fail_after_silence_sends_a_progress_token_and_the_longest_possible_wait(
     autojump_clock: MockClock,
 ) -> None:
     async with side() as (this, nursery):
@@ -497,7 +497,7 @@ async def test_lost_connection_fails_each_call_with_a_new_error_and_later_calls_
         assert await this.sent() == []
 
 
-async def test_while_connected_cancels_its_with_block_when_the_connection_is_lost() -> None:
+async def test_block_inside_while_connected_is_cancelled_when_the_connection_is_lost() -> None:
     async with side() as (this, nursery):
         ends = list[str]()
 
@@ -518,7 +518,7 @@ async def test_while_connected_cancels_its_with_block_when_the_connection_is_los
             pytest.fail("there is no connection")
 
 
-async def test_while_connected_leaves_nothing_registered_after_its_with_block_ends() -> None:
+async def test_block_inside_while_connected_is_unregistered_when_it_ends() -> None:
     async with side() as (this, _):
         with this.outbound.while_connected():
             assert len(this.outbound._waiting) == 1
@@ -544,7 +544,7 @@ async def test_unreadable_response_fails_its_call_without_a_cancel() -> None:
         assert await this.sent() == []
 
 
-async def test_lost_response_fails_the_only_call_whose_request_was_sent() -> None:
+async def test_unreadable_response_fails_the_only_call_whose_request_was_already_sent() -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
@@ -558,7 +558,7 @@ async def test_lost_response_fails_the_only_call_whose_request_was_sent() -> Non
         assert [each["method"] for each in await this.sent()] == ["tools/call"], "no cancel"
 
 
-async def test_lost_response_that_may_belong_to_several_calls_fails_those_without_a_timeout(
+async def test_unreadable_response_that_may_belong_to_several_calls_fails_the_calls_without_a_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async with side() as (this, nursery):
@@ -659,7 +659,7 @@ async def test_call_cancelled_during_a_retry_cancels_the_retry() -> None:
         assert await this.sent() == [cancel_of(2, "enough")]
 
 
-async def test_call_whose_retry_was_not_sent_cancels_the_previous_request() -> None:
+async def test_call_whose_retry_was_not_sent_sends_a_cancel_for_the_previous_request() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:

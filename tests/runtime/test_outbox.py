@@ -107,7 +107,7 @@ async def test_outbox_writer_waits_until_a_line_is_put() -> None:
 # Withdrawing
 
 
-async def test_outbox_withdraw_removes_only_the_unwritten_lines_of_the_given_owner() -> None:
+async def test_outbox_method_withdraw_removes_only_the_unwritten_lines_of_the_given_owner() -> None:
     box, owner = outbox(), Owner()
     box.put(b"before\n")
     box.put(b"mine 1\n", owner)
@@ -134,7 +134,7 @@ async def test_outbox_withdraw_removes_lines_that_the_writer_has_not_taken() -> 
     assert box.size == 0
 
 
-async def test_outbox_withdraw_without_waiting_lines_returns_false() -> None:
+async def test_outbox_method_withdraw_returns_false_if_no_line_waits() -> None:
     assert not outbox().withdraw(Owner())
 
 
@@ -262,7 +262,7 @@ async def test_outbox_space_for_an_owner_counts_only_the_lines_of_that_owner(aut
 # Flushing
 
 
-async def test_outbox_flushed_waits_until_the_writer_has_sent_the_last_lines() -> None:
+async def test_outbox_method_flushed_waits_until_the_writer_has_sent_the_last_lines() -> None:
     box, steps = outbox(), list[str]()
     sent = trio.Event()
     box.put(b"last words\n")
@@ -300,7 +300,7 @@ async def test_all_tasks_that_wait_in_outbox_flushed_continue_when_the_outbox_is
                 await box.take()
 
 
-async def test_outbox_flushed_returns_immediately_for_an_unused_outbox() -> None:
+async def test_outbox_method_flushed_returns_immediately_for_an_unused_outbox() -> None:
     with trio.fail_after(PATIENCE):
         await outbox().flushed()
 
@@ -375,7 +375,7 @@ async def test_outbox_line_written_directly_cannot_be_withdrawn() -> None:
         assert not box.withdraw(owner)
 
 
-async def test_outbox_line_put_behind_other_lines_is_queued_and_can_be_withdrawn() -> None:
+async def test_outbox_line_added_while_other_lines_wait_is_queued_and_can_be_withdrawn() -> None:
     wire, owner = Wire(), Owner()
     async with writing(wire) as box:
         box.put(b"waits\n")
@@ -497,7 +497,7 @@ async def test_rest_of_a_partly_written_outbox_line_cannot_be_withdrawn() -> Non
         assert wire.bytes == b"begun\n"
 
 
-async def test_rest_of_a_partly_written_line_counts_towards_the_outbox_size_until_the_writer_takes_it() -> None:
+async def test_unwritten_rest_of_a_line_counts_towards_the_outbox_size_until_the_writer_takes_that_rest() -> None:
     wire = Wire(room=3)
     async with writing(wire, high_water=10) as box:
         box.put_now(b"x" * 12 + b"\n")
@@ -540,7 +540,7 @@ def test_keyboard_interrupt_does_not_lose_the_rest_of_a_partly_written_outbox_li
 @given(
     st.lists(st.tuples(st.sampled_from(["put", "sealed", "first", "withdraw", "take"]), st.integers(0, 3)), max_size=60)
 )
-def test_outbox_gives_each_line_to_the_writer_once_or_withdraws_it_in_any_order_of_operations(
+def test_outbox_line_is_either_given_to_the_writer_once_or_withdrawn_in_any_order_of_operations(
     steps: list[tuple[str, int]],
 ) -> None:
     box, owners = Outbox(20), [Owner() for _ in range(3)]
@@ -634,7 +634,7 @@ async def test_consecutive_outbox_lines_of_one_owner_are_joined_into_segments_up
     assert len(owner.segments) == (10 if size == 1 else 1)
 
 
-async def test_outbox_nudge_makes_a_waiting_take_call_return_without_lines() -> None:
+async def test_outbox_method_nudge_makes_a_waiting_take_call_return_without_lines() -> None:
     outbox, taken = Outbox(100), list[bytes]()
 
     async def take_twice() -> None:
@@ -651,7 +651,7 @@ async def test_outbox_nudge_makes_a_waiting_take_call_return_without_lines() -> 
     assert taken == [b"", b"line\n"]
 
 
-async def test_outbox_nudge_loses_no_lines() -> None:
+async def test_outbox_method_nudge_loses_no_lines() -> None:
     outbox = Outbox(100)
     outbox.put(b"line\n")
     outbox.nudge()
@@ -659,7 +659,7 @@ async def test_outbox_nudge_loses_no_lines() -> None:
     assert bytes(await outbox.take()) == b""
 
 
-def test_outbox_with_call_writer_calls_the_function_for_each_new_segment() -> None:
+def test_outbox_with_a_writer_callback_calls_it_whenever_a_new_segment_begins() -> None:
     outbox, calls = Outbox(100), list[int]()
     outbox.call_writer(lambda: calls.append(outbox.size))
     outbox.put(b"a\n")
@@ -682,7 +682,7 @@ async def test_lines_put_into_a_closed_outbox_are_dropped_without_waiting() -> N
     assert (box.size, box.take_nowait(), owner.segments) == (0, b"", [])
 
 
-async def test_closed_outbox_drops_lines_even_if_call_writer_is_set() -> None:
+async def test_closed_outbox_drops_lines_even_if_a_writer_callback_is_set() -> None:
     box, calls = outbox(), list[int]()
     box.close()
     for writer in (lambda: calls.append(box.size), None):

@@ -52,7 +52,7 @@ async def test_handler_that_awaits_input_can_be_resumed_only_by_its_own_caller(a
         assert one.parking.find(b"b", "ada") is None
 
 
-async def test_handler_removed_while_it_awaits_input_is_not_found_and_does_not_expire(
+async def test_handler_that_is_removed_while_awaiting_input_cannot_be_found_and_cannot_expire(
     autojump_clock: MockClock,
 ) -> None:
     async with lot() as one:
@@ -89,7 +89,7 @@ async def test_handlers_that_await_input_do_not_expire_without_a_retry_timeout(a
         assert one.parking.find(b"a", "ada") == "a"
 
 
-async def test_oldest_handler_of_the_caller_that_awaits_input_is_removed_beyond_the_limit(
+async def test_oldest_waiting_handler_of_a_caller_is_removed_if_the_caller_has_too_many_waiting_handlers(
     autojump_clock: MockClock,
 ) -> None:
     async with lot(most=2) as one:
@@ -114,7 +114,7 @@ async def test_anonymous_callers_do_not_remove_each_others_handlers_that_await_i
         assert [name for name, _ in one.expired] == ["b"]
 
 
-async def test_handlers_that_await_input_beyond_the_limit_expire_on_the_connection_with_the_most(
+async def test_waiting_handlers_beyond_the_limit_of_a_principal_expire_on_its_busiest_connection(
     autojump_clock: MockClock,
 ) -> None:
     ada = Caller("ada")

@@ -68,7 +68,7 @@ def test_peer_has_the_scopes_that_its_check_function_accepts() -> None:
     assert Peer().has_scopes(both)
 
 
-def test_two_peer_objects_are_never_equal() -> None:
+def test_two_new_peer_objects_are_not_equal() -> None:
     assert Peer() != Peer()
 
 

@@ -64,7 +64,7 @@ async def test_request_sent_without_a_waiting_task_passes_a_connection_loss_to_i
             post(this, heard)
 
 
-async def test_request_without_a_waiting_task_is_withdrawn_or_cancelled_if_it_is_abandoned() -> None:
+async def test_abandoned_request_without_a_waiting_task_is_withdrawn_if_unsent_and_cancelled_if_sent() -> None:
     heard = Heard()
     async with side() as (this, _):
         waiting = post(this, heard)

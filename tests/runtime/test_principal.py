@@ -29,7 +29,7 @@ def test_different_principals_have_different_ids_also_in_json(one: Principal, ot
     assert one.id.to_json() != other.id.to_json()
 
 
-def test_principal_id_of_a_user_ignores_client_and_other_claims() -> None:
+def test_principal_id_of_a_user_depends_only_on_the_issuer_and_the_subject() -> None:
     one = Principal(issuer=ISSUER, subject="anna", client_id="app", scopes="read", expires_at=1.0)
     assert one.id == Principal(issuer=ISSUER, subject="anna").id == (ISSUER, "anna", False)
 
@@ -46,7 +46,7 @@ def test_principal_id_is_unchanged_after_json_encoding_and_decoding(principal: P
 
 
 @pytest.mark.parametrize("text", ["", "anna", "[]", '["a"]', '[1,"a",false]', '{"issuer":"a"}'])
-def test_principal_id_from_other_text_raises_value_error(text: str) -> None:
+def test_text_that_does_not_encode_a_principal_id_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="invalid JSON of a principal's identity"):
         PrincipalId.from_json(text)
 

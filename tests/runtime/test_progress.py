@@ -197,7 +197,7 @@ class Broken:
 @pytest.mark.parametrize(
     ("value", "plain"), [(Count(3), 3), (Share(2.5), 2.5), (Int64(7), 7), (Fraction(1, 4), 0.25), (HTTPStatus.OK, 200)]
 )
-async def test_progress_can_be_reported_with_numbers_of_other_types(
+async def test_progress_numbers_can_have_numeric_types_other_than_int_and_float(
     autojump_clock: object, value: Any, plain: float
 ) -> None:
     reporting = Reporting()
@@ -207,7 +207,7 @@ async def test_progress_can_be_reported_with_numbers_of_other_types(
 
 
 @pytest.mark.parametrize("value", [Broken(), 10**5000, Share("nan"), Share("inf"), Int64(10**400)], ids=range(5))
-async def test_progress_that_only_looks_like_a_number_is_dropped(autojump_clock: object, value: Any) -> None:
+async def test_progress_value_whose_type_only_resembles_a_number_is_dropped(autojump_clock: object, value: Any) -> None:
     reporting = Reporting()
     assert not reporting.report(value)
     assert not reporting.report(1, value)

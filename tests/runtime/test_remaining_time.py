@@ -90,7 +90,7 @@ async def test_deadline_is_the_current_time_plus_the_remaining_milliseconds(auto
     assert deadline_of({REMAINING_MS: 10**400}) == math.inf, "more than a float can say"
 
 
-async def test_remaining_time_uses_the_maximum_of_timeouts_that_can_be_extended(
+async def test_remaining_time_of_a_request_includes_the_maximum_of_an_enclosing_fail_after_silence(
     autojump_clock: MockClock,
 ) -> None:
     now = trio.current_time()

@@ -209,7 +209,7 @@ def test_tool_name_and_request_id_are_truncated_in_the_log(replies: Replies, cap
     assert f"(request {'i' * 1000!r:.100})" in caplog.records[0].getMessage()
 
 
-def test_call_fails_with_internal_error_if_the_revision_lacks_a_request_of_its_handler(
+def test_call_fails_with_internal_error_if_its_handler_sends_a_request_that_the_revision_lacks(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     unavailable = MethodUnavailable("roots/list", LATEST_MODERN)
@@ -219,7 +219,7 @@ def test_call_fails_with_internal_error_if_the_revision_lacks_a_request_of_its_h
     assert caplog.records == []
 
 
-def test_result_that_is_known_to_be_unsendable_is_answered_with_an_internal_error(
+def test_result_that_cannot_be_encoded_as_json_is_answered_with_an_internal_error(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = failed(replies.failure(request(), UnsendableResult("NaN")))

@@ -34,7 +34,7 @@ def test_reply_lost_error_contains_the_request_id_and_the_cause() -> None:
     assert (lost.request_id, lost.error) == ("a", error)
 
 
-def test_framed_transport_network_is_none_by_default() -> None:
+def test_network_attribute_of_a_framed_transport_is_none_by_default() -> None:
     assert FramedTransport.network is None
 
 
@@ -51,5 +51,5 @@ class Plain(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-def test_framed_transport_send_nowait_sends_nothing_by_default() -> None:
+def test_send_nowait_method_of_a_framed_transport_sends_nothing_by_default() -> None:
     assert Plain().send_nowait(b"{}\n") == 0

@@ -146,7 +146,7 @@ async def wait_then_cancel(these: Deaf, leaving: trio.CancelScope, nursery: trio
     leaving.cancel()
 
 
-async def test_log_of_an_abandoned_thread_shows_its_stack_within_user_code(
+async def test_log_message_about_an_abandoned_thread_contains_the_stack_frames_of_user_code(
     clock: MockClock, released: list[Gate], caplog: pytest.LogCaptureFixture
 ) -> None:
     these = deaf(clock, released)
@@ -167,7 +167,7 @@ def assert_is_stack_of_the_author(text: str) -> None:
     assert "trio_mcp/runtime" not in text
 
 
-async def test_stack_of_a_slow_handler_includes_the_user_code_that_its_thread_runs(
+async def test_stack_of_a_slow_sync_handler_contains_the_user_code_that_runs_in_its_thread(
     clock: MockClock, released: list[Gate]
 ) -> None:
     these = deaf(clock, released)

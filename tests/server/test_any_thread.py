@@ -151,7 +151,7 @@ def under_trio(call: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("run", [lambda call: call(), under_trio], ids=["thread", "run of trio"])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("name", CHANGES)
-async def test_server_changed_from_a_thread_serves_the_change_while_calls_continue(
+async def test_change_made_to_a_server_from_a_thread_is_visible_to_clients_while_calls_continue(
     name: str, era: Any, run: Any
 ) -> None:
     server = with_offers()
@@ -180,7 +180,7 @@ async def test_rejected_server_change_raises_in_the_calling_thread_while_calls_c
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_duplicate_tool_name_raises_in_the_thread_that_registers_it() -> None:
+async def test_duplicate_tool_name_raises_in_the_thread_that_registers_the_tool() -> None:
     server = with_offers()
     async with open_memory(server) as client:
         with pytest.raises(ValueError, match="there is already a tool named 'echo'"):

@@ -429,7 +429,7 @@ async def test_call_requested_as_a_task_creates_a_task_even_if_middleware_answer
     assert ("example.org/marked" in result["_meta"]) is (check is mark)
 
 
-async def test_call_becomes_a_task_after_the_grace_even_if_the_time_is_spent_in_middleware(
+async def test_call_becomes_a_task_after_the_task_grace_even_if_the_time_is_spent_in_middleware(
     autojump_clock: MockClock,
 ) -> None:
     async def wait(request: ServerRequest, next: Next) -> Any:

@@ -165,7 +165,7 @@ async def test_elicitation_from_a_polled_task_is_sent_on_a_get_stream_opened_lat
         assert await status_of(endpoint, session, task) == "completed"
 
 
-async def test_repeated_tasks_result_resends_the_elicitation_and_either_request_can_be_answered(
+async def test_elicitation_that_a_second_tasks_result_sends_again_can_be_answered_with_the_first_id(
     autojump_clock: MockClock,
 ) -> None:
     async with in_memory(asking_server()) as endpoint:

@@ -237,7 +237,7 @@ async def test_listen_stream_sends_a_task_state_at_the_next_poll_without_store_n
         assert (await told(there))["status"] == "completed"
 
 
-async def test_listen_stream_reports_a_failed_task_if_it_expires_without_a_worker(
+async def test_listen_stream_reports_a_task_as_failed_if_the_task_ttl_expires_before_any_result(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s", tasks=TaskSettings())

@@ -42,7 +42,7 @@ async def test_call_without_the_tasks_extension_never_returns_a_task(autojump_cl
         assert await peer.text("sleep", {"seconds": 5}) == "slept 5"
 
 
-async def test_tasks_extension_declared_in_one_request_does_not_apply_to_the_next(autojump_clock: MockClock) -> None:
+async def test_tasks_extension_declared_in_one_request_does_not_apply_to_the_next_request(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(), {}) as peer:
         peer.capabilities = KNOWS
         await task_of(peer, "sleep", {"seconds": 5})
@@ -393,7 +393,7 @@ async def test_client_without_a_principal_can_read_a_modern_task_with_only_its_i
 # Both eras
 
 
-async def test_task_created_by_a_legacy_or_modern_call_is_readable_in_the_other_protocol(
+async def test_task_created_by_a_legacy_call_is_readable_in_modern_requests_and_vice_versa(
     autojump_clock: MockClock,
 ) -> None:
     async with connected_twice(slow_server()) as (old, new):

@@ -182,7 +182,7 @@ def test_list_of_strings_becomes_a_single_select_elicitation_form(form: Any, fie
 
 
 @pytest.mark.parametrize("form", [[], [1, 2], [None], [[]], [["a"], ["b"]], [{"a": {"title": "A"}}], [str]])
-def test_list_that_contains_other_values_than_strings_raises_as_an_elicitation_form(form: Any) -> None:
+def test_list_with_an_item_that_is_not_a_string_raises_as_an_elicitation_form(form: Any) -> None:
     with pytest.raises(CodedError, match="list of texts"):
         form_schema(form)
 

@@ -211,7 +211,7 @@ async def test_large_result_link_is_readable_only_by_its_principal() -> None:
         assert not await can_read(endpoint, await session_of(endpoint, "bob-1"), uri, is_modern=False)
 
 
-async def test_large_result_link_is_readable_only_in_its_session_or_by_any_modern_client() -> None:
+async def test_large_result_link_of_a_session_is_unreadable_outside_of_that_session_and_vice_versa() -> None:
     async with in_memory(printer()) as endpoint:
         one, two = await endpoint.initialize(), await endpoint.initialize()
         uri = await link_for(endpoint, one, is_modern=False)
@@ -224,7 +224,7 @@ async def test_large_result_link_is_readable_only_in_its_session_or_by_any_moder
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_large_result_link_is_readable_only_on_its_connection(era: Any) -> None:
+async def test_large_result_link_is_readable_only_on_the_connection_that_received_the_result(era: Any) -> None:
     server = printer()
     async with open_memory(server, era=era) as one, open_memory(server, era=era) as two:
         result = await one.call_tool("text", {"size": 5000})

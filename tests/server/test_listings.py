@@ -178,7 +178,7 @@ async def test_list_items_that_middleware_changes_in_place_are_encoded_per_calle
             assert {tool["description"] for tool in tools} == {f"for caller {number}"}
 
 
-def test_list_cache_drops_removed_items_and_does_not_store_unregistered_items() -> None:
+def test_list_cache_drops_encoded_items_when_they_are_removed_and_stores_only_registered_items() -> None:
     server = offering()
     page, _ = server._tools.registry.listing(None, UNKNOWN_PEER)
     texts = page.texts

@@ -116,7 +116,7 @@ def test_compressed_media_file_has_the_mime_type_of_the_compression() -> None:
         (lambda: Image("a.png", max_bytes=0), r"max_bytes must be greater than 0"),
     ],
 )
-def test_media_object_with_a_mime_type_of_another_kind_raises_at_creation(make: Any, words: str) -> None:
+def test_media_object_raises_at_creation_if_the_mime_type_does_not_fit_its_class(make: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
 

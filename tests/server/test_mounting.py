@@ -104,7 +104,7 @@ async def _whole(server: Server) -> AsyncIterator[str]:
     yield "the whole"
 
 
-async def test_tool_of_a_nested_mount_has_both_prefixes_and_its_own_lifespan() -> None:
+async def test_tool_of_a_server_mounted_inside_a_mounted_server_has_both_prefixes() -> None:
     steps = list[str]()
     outer, middle = Server("outer"), notes("middle", steps)
     outer.mount(middle, prefix="m")
@@ -317,7 +317,7 @@ async def test_server_wide_dependency_used_by_mounted_handlers_is_entered_once()
     assert STEPS == ["connected", "closed"]
 
 
-async def test_tags_of_a_mounted_server_can_be_disabled_on_it_or_the_outer_server() -> None:
+async def test_tags_of_a_mounted_server_can_be_disabled_on_the_mounted_or_the_outer_server() -> None:
     part, server = Server("part"), Server("whole")
     part.tool(tags=["rare"])(anything)
     server.mount(part, prefix="p")

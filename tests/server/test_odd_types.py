@@ -260,7 +260,7 @@ def test_sets_inside_a_union_parameter_count_towards_the_size_limit() -> None:
         (Literal[Unit.C, "x"], Unit.C, "c"),
     ],
 )
-def test_parameter_default_is_json_in_the_schema_and_an_object_in_the_handler(
+def test_parameter_default_is_encoded_as_json_in_the_schema_and_stays_an_object_in_the_handler(
     kind: Any, default: Any, plain: Any
 ) -> None:
     handler = UserFunction.of(_function(kind, default))
@@ -334,7 +334,7 @@ async def test_parameter_name_can_begin_with_two_underscores(is_async: bool) -> 
         assert message.content.text == "User 1 3"  # type: ignore[union-attr]
 
 
-def test_type_that_needs_no_pydantic_adapter_is_returned_as_the_same_object() -> None:
+def test_type_without_pydantic_parts_is_returned_unchanged_by_the_adapter_function() -> None:
     for _ in range(2):
         hint = int | list[str]  # a new object each time
         assert adapted(hint) is hint

@@ -197,7 +197,7 @@ async def test_caller_state_is_deleted_after_state_timeout(autojump_clock: MockC
         assert await ctx.state.get("a") is None
 
 
-async def test_state_at_with_an_empty_handle_raises_value_error() -> None:
+async def test_caller_state_requested_with_an_empty_handle_raises_value_error() -> None:
     async with context() as ctx:
         with pytest.raises(ValueError, match="the handle of a state must not be empty"):
             ctx.state.at("")
@@ -330,7 +330,7 @@ async def test_caller_state_on_a_stateless_server_without_storage_raises() -> No
         assert "this server keeps nothing between requests" in text(await call_with(endpoint, "bob-1", "look", key="a"))
 
 
-async def test_state_of_a_new_caller_at_the_limit_replaces_a_state_of_the_caller_with_the_most_states() -> None:
+async def test_new_caller_at_the_state_limit_evicts_a_state_of_the_caller_with_the_most_states() -> None:
     async with in_memory(keeper(), max_server_states=3) as endpoint:
         many, other, new = [await endpoint.initialize() for _ in range(3)]
         for session, handle in ((many, "x"), (many, "y"), (other, "x"), (new, "x")):

@@ -581,7 +581,7 @@ async def test_tk_04_handler_can_set_the_ttl_of_its_task(
             assert (state["ttl"], state["statusMessage"]) == (told, "first")
 
 
-async def test_tk_04_tasks_work_while_another_thread_runs_the_same_server_without_tasks() -> None:
+async def test_tk_04_tasks_work_on_a_server_that_also_runs_in_another_thread_without_tasks() -> None:
     server, _ = rendering()
     runs, over = threading.Event(), threading.Event()
     said = list[str]()

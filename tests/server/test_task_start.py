@@ -25,7 +25,7 @@ def answers(state: dict[str, Any]) -> dict[str, Any]:
 # Grace
 
 
-async def test_call_of_an_optional_task_tool_that_ends_within_the_grace_returns_a_plain_result(
+async def test_call_of_an_optional_task_tool_that_ends_within_the_task_grace_returns_a_plain_result(
     autojump_clock: MockClock,
 ) -> None:
     store = MemoryTaskStore()
@@ -44,7 +44,7 @@ async def test_call_of_an_optional_task_tool_that_ends_within_the_grace_returns_
         assert trio.current_time() - before == pytest.approx(3.9)
 
 
-async def test_handler_can_turn_its_call_into_a_task_before_the_grace_ends(autojump_clock: MockClock) -> None:
+async def test_handler_can_turn_its_call_into_a_task_before_the_task_grace_ends(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -103,7 +103,7 @@ def asking_server(**options: Any) -> Server:
 
 
 @pytest.mark.parametrize("replay", [False, True])
-async def test_elicitation_is_sent_as_an_input_required_result_before_the_task_starts_and_in_the_task_afterwards(
+async def test_elicitation_is_an_input_required_result_before_the_task_starts_and_part_of_the_task_later(
     replay: bool, autojump_clock: MockClock
 ) -> None:
     async with knowing(asking_server(replay=replay)) as peer:

@@ -41,7 +41,7 @@ def test_caller_without_a_principal_is_identified_by_its_ipv4_address_or_ipv6_ne
     assert caller(address) == at(party)
 
 
-def test_caller_with_a_principal_is_the_same_caller_at_any_address() -> None:
+def test_requests_with_the_same_principal_have_one_caller_at_any_client_address() -> None:
     assert caller("203.0.113.9", principal=("issuer", "ada")) == ("principal", ("issuer", "ada"))
     assert caller("10.0.0.1", PROXIES, ("issuer", "ada"), x_forwarded_for="1.2.3.4") == (
         "principal",
@@ -49,7 +49,7 @@ def test_caller_with_a_principal_is_the_same_caller_at_any_address() -> None:
     )
 
 
-def test_each_request_on_a_connection_has_the_caller_of_its_principal() -> None:
+def test_each_request_on_a_shared_connection_belongs_to_the_caller_of_its_principal() -> None:
     hop = CallersByAddress(Callers()).hop_at("203.0.113.9")
     ada = hop.caller("ada", {})
     assert hop.caller("ada", {}) is ada

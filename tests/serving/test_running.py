@@ -83,7 +83,7 @@ async def test_server_run_serves_until_sigint_and_then_returns(transport: str, t
         ("unix", serve_unix),
     ],
 )
-def test_run_passes_its_options_to_the_serve_function_of_the_transport(
+def test_server_run_passes_its_options_to_the_serve_function_of_the_transport(
     transport: str, function: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
@@ -115,7 +115,7 @@ async def test_server_run_inside_trio_raises_an_error_that_names_the_function_to
         run(Server("s"), "http", port=0)
 
 
-def test_serving_options_drops_the_options_that_only_a_transport_needs() -> None:
+def test_serving_options_function_returns_only_the_options_common_to_all_transports() -> None:
     limits = Limits(max_queued=1)
     options: accepting.WebSocketOptions = {"path": "/mcp", "limits": limits, "handle_signals": False, "stateless": True}
     assert accepting.serving_options(options) == {"limits": limits, "handle_signals": False, "stateless": True}

@@ -90,7 +90,7 @@ async def test_app_view_shows_tool_result_and_calls_tool_hidden_from_model(tmp_p
     assert "/escaped" not in backend.asked
 
 
-async def test_app_view_behind_gateway_calls_tools_by_unprefixed_name(tmp_path: Path) -> None:
+async def test_app_view_behind_a_gateway_calls_tools_by_their_names_without_the_gateway_prefix(tmp_path: Path) -> None:
     async with open_group({"shop": MemberDescription(stock_server())}) as behind:
         await behind.settled()
         async with open_group({"all": MemberDescription(gateway(behind))}, extensions=[Apps()]) as group:

@@ -101,7 +101,7 @@ async def test_accepted_form_gets_the_schema_defaults_for_omitted_fields(
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": []}}], ids=repr)
-async def test_elicitation_answer_gets_no_defaults_if_its_schema_is_not_a_form(
+async def test_elicitation_answer_gets_no_defaults_if_the_requested_schema_is_not_a_form_schema(
     autojump_clock: object, schema: Any
 ) -> None:
     async def elicit(_: ElicitFormParams) -> dict[str, Any]:
@@ -160,7 +160,7 @@ async def test_url_elicitation_is_answered_by_the_elicitation_url_handler(autoju
 
 
 @pytest.mark.parametrize("kind", ["list", "function"])
-async def test_open_client_accepts_roots_as_a_list_or_an_async_function(autojump_clock: object, kind: str) -> None:
+async def test_roots_option_of_a_client_can_be_a_list_or_an_async_function(autojump_clock: object, kind: str) -> None:
     roots = [Root("file:///a"), Root("file:///b", name="b")]
 
     async def give() -> list[Root]:
@@ -181,7 +181,7 @@ async def test_open_client_accepts_roots_as_a_list_or_an_async_function(autojump
         ({"roots": []}, {"roots": {"listChanged": True}}),
     ],
 )
-async def test_client_declares_only_the_capabilities_it_has_handlers_for(
+async def test_client_declares_only_the_capabilities_for_which_handlers_are_given(
     autojump_clock: object, options: Any, declared: Any
 ) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel, era="legacy", **options):
@@ -212,7 +212,7 @@ async def test_s2c_06_client_answers_a_server_request_with_an_error_if_it_did_no
 
 
 @pytest.mark.parametrize(("method", "params", "options", "code"), UNDECLARED)
-async def test_s2c_06_client_answers_an_undeclared_server_request_of_another_process_with_an_error(
+async def test_s2c_06_client_answers_a_request_of_a_server_process_for_an_undeclared_capability_with_an_error(
     serve_raw: Serve, method: str, params: Any, options: dict[str, Any], code: int
 ) -> None:
     raw = serve_raw(f'handshake(); request("q", {method!r}, {params!r}); read(); note("over")')
@@ -270,7 +270,7 @@ async def test_server_request_with_invalid_id_is_not_answered(autojump_clock: ob
     assert pong["id"] == "p"
 
 
-async def test_coded_error_raised_by_sampling_handler_is_sent_to_server_with_its_code(autojump_clock: object) -> None:
+async def test_error_with_a_code_raised_by_a_sampling_handler_is_sent_to_the_server_with_that_code(autojump_clock: object) -> None:
     async def reject(_: CreateMessageParams) -> CreateMessageResult:
         raise CodedError(-1, "User rejected sampling request")
 

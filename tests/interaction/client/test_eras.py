@@ -159,7 +159,7 @@ async def test_client_sends_initialize_with_the_legacy_revision_listed_in_unsupp
 
 
 @pytest.mark.parametrize("era", ["auto", "modern"])
-async def test_client_retries_discover_once_if_unsupported_version_error_lists_its_own_revision(
+async def test_client_retries_discover_once_if_the_version_error_lists_the_revision_of_the_client(
     autojump_clock: object, era: Any
 ) -> None:
     async def refuse(peer: RawPeer) -> None:
@@ -416,7 +416,7 @@ async def test_client_uses_the_requested_revision_if_initialize_result_has_no_ve
 @pytest.mark.parametrize(
     ("info", "name"), [("raw", "raw"), ({}, "unknown"), ([], "unknown"), (5, "unknown"), ({"version": "1"}, "unknown")]
 )
-async def test_client_accepts_discover_result_with_a_version_string_and_unusual_server_info(
+async def test_client_accepts_a_discover_result_whose_supported_versions_field_is_a_single_string(
     autojump_clock: object, info: Any, name: str
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -45,7 +45,7 @@ async def test_log_callbacks_run_in_order_of_arrival_and_finish_before_call_retu
         assert told[-1] == "after the answer"
 
 
-async def test_change_callbacks_run_one_at_a_time_in_order_of_arrival(autojump_clock: object) -> None:
+async def test_callbacks_for_list_and_resource_changes_run_one_at_a_time_in_order_of_arrival(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.notify("notifications/resources/updated", {"uri": "x:1"})
@@ -176,7 +176,7 @@ async def test_s2c_02_list_changed_callback_can_list_tools_of_another_process_du
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_progress_callback_can_call_the_same_client(autojump_clock: object) -> None:
+async def test_progress_callback_can_make_another_call_with_the_client_that_runs_the_callback(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         outer = await peer.until("tools/call")
@@ -388,7 +388,7 @@ async def test_bpl_02_client_limits_pending_notifications_while_a_log_callback_b
     assert kept < 500_000
 
 
-async def test_large_logs_inside_batches_count_with_their_size_towards_the_inbound_limit(
+async def test_large_log_notifications_inside_batches_count_with_their_size_towards_the_inbound_limit(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:

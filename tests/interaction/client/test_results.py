@@ -309,7 +309,7 @@ def _page(names: str, cursor: Any = None) -> dict[str, Any]:
         ([_page(name, name) for name in "abcd"], "abc", "more than 3 pages"),
     ],
 )
-async def test_endless_listing_stops_with_one_warning_and_no_duplicates(
+async def test_client_stops_an_endless_listing_with_one_warning_and_returns_no_duplicates(
     autojump_clock: object, caplog: pytest.LogCaptureFixture, pages: list[Any], found: str, problem: str
 ) -> None:
     options: Any = {"max_pages": 3} if problem.startswith("more") else {}
@@ -320,7 +320,7 @@ async def test_endless_listing_stops_with_one_warning_and_no_duplicates(
     caplog.clear()
 
 
-async def test_listing_stops_with_a_warning_if_server_rejects_the_empty_cursor_it_sent(
+async def test_listing_stops_with_a_warning_if_the_server_sends_an_empty_cursor_and_then_rejects_it(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -417,7 +417,7 @@ async def test_call_returns_response_sent_just_before_the_server_closes_its_outp
         assert text_of(await client.call_tool("any")) == "last words"
 
 
-async def test_client_request_sends_any_method_and_returns_plain_data(autojump_clock: object) -> None:
+async def test_request_method_of_a_client_can_send_any_mcp_method_and_returns_plain_data(autojump_clock: object) -> None:
     async with scripted(_answering({"anything": [1]})) as (channel, peer), open_client(channel) as client:
         assert await client.request("tools/list", {"cursor": "c"}, dict, meta={"k": "v"}) == {"anything": [1]}
     assert peer.wire[-1]["params"] == {"cursor": "c", "_meta": {"k": "v"}}

@@ -41,7 +41,7 @@ async def test_client_with_send_cancels_false_sends_no_cancel_and_drops_the_late
     assert cancels_in(raw.wire) == []
 
 
-async def test_group_sends_no_cancel_to_a_server_with_send_cancels_false(tmp_path: Path) -> None:
+async def test_client_group_sends_no_cancel_to_a_server_with_send_cancels_false(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, DIES_OF_A_CANCEL)
     members = {"frail": MemberDescription(raw.command, options={"era": "legacy", "send_cancels": False})}
     with trio.fail_after(PATIENCE):
@@ -66,7 +66,7 @@ async def test_client_with_send_cancels_false_does_not_cancel_an_unanswered_disc
     assert "notifications/cancelled" not in methods_in(peer.wire)
 
 
-async def test_client_with_send_cancels_false_sends_no_cancel_when_a_stream_closes(autojump_clock: object) -> None:
+async def test_client_with_send_cancels_false_sends_no_cancel_when_a_listen_stream_closes(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered(capabilities={"tools": {"listChanged": True}})
         listen = await peer.until("subscriptions/listen")

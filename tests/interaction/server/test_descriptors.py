@@ -181,7 +181,7 @@ def test_server_reads_a_regular_file_from_its_current_offset(tmp_path: Path) -> 
     assert b"error" not in ended.stdout
 
 
-def test_server_with_dev_null_as_stdin_ends_and_as_stdout_discards_replies(tmp_path: Path) -> None:
+def test_server_ends_if_stdin_is_dev_null_and_discards_replies_if_stdout_is_dev_null(tmp_path: Path) -> None:
     ended = run_on_files(tmp_path, subprocess.DEVNULL, subprocess.PIPE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
     (tmp_path / "in").write_bytes(conversation(LATEST_LEGACY))
@@ -190,7 +190,7 @@ def test_server_with_dev_null_as_stdin_ends_and_as_stdout_discards_replies(tmp_p
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_server_that_writes_to_a_full_device_ends_with_one_line_on_stderr(tmp_path: Path) -> None:
+def test_server_whose_stdout_is_a_full_device_ends_with_one_line_on_stderr(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(conversation(LATEST_LEGACY))
     with (tmp_path / "in").open("rb") as stdin, Path("/dev/full").open("wb") as stdout:
         ended = run_on_files(tmp_path, stdin, stdout)

@@ -83,7 +83,7 @@ def test_api_03_one_connection_serves_modern_and_legacy_requests(start: Start) -
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(ERAS))
-def test_shd_01_server_after_sigterm_refuses_new_requests_finishes_short_ones_and_cancels_long_ones(
+def test_shd_01_server_after_sigterm_refuses_new_requests_finishes_short_and_cancels_long_requests(
     start: Start, revision: str
 ) -> None:
     with start(revision=revision, limits={"drain_timeout": 3}) as client:
@@ -105,7 +105,7 @@ def test_shd_01_server_after_sigterm_refuses_new_requests_finishes_short_ones_an
         assert client.stderr() == ""
 
 
-def test_shd_01_client_can_answer_a_roots_request_while_the_server_drains(start: Start) -> None:
+def test_shd_01_client_can_answer_a_roots_request_of_a_running_call_after_sigterm_of_the_server(start: Start) -> None:
     """A signal ends only new work: the client still reads and writes, so accepted work can be finished."""
     with start(limits={"drain_timeout": 30}, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         call = client.call("ask", {"kind": "roots"})

@@ -64,7 +64,7 @@ def asked_for(notifications: dict[str, Any]) -> set[str]:
     return {method for name, method in lists.items() if name in notifications} | uris
 
 
-def test_mod_01_each_of_twenty_listen_streams_receives_only_its_changes_out_of_a_thousand(start: Start) -> None:
+def test_mod_01_each_of_20_listen_streams_receives_only_the_changes_that_match_its_filter(start: Start) -> None:
     """The first message of each is its acknowledgement, ids keep their JSON type, only asked-for types arrive."""
     with start(revision=MODERN) as client:
         publishing = client.call_message("publish", {"changes": ["tools", "prompts", TEXT, NOTE], "n": 250})
@@ -92,7 +92,7 @@ def test_mod_01_each_of_twenty_listen_streams_receives_only_its_changes_out_of_a
     ("transport", "way"),
     [("stdio", "signal"), ("stdio", "end of input"), ("websocket", "signal"), ("http", "signal")],
 )
-def test_mod_02_listen_stream_sends_last_changes_then_cancelled_then_result_at_its_end(start: Start, way: str) -> None:
+def test_mod_02_listen_stream_ends_with_last_changes_then_cancelled_notification_then_result(start: Start, way: str) -> None:
     """A WebSocket has no half that could be closed: who closes it hears no more."""
     with start(revision=MODERN) as client:
         listen(client, "s", toolsListChanged=True, resourceSubscriptions=[TEXT, NOTE])

@@ -107,7 +107,7 @@ async def test_server_statistics_count_all_websocket_connections() -> None:
     assert server.statistics() == counted(connections=0, in_flight=0, queued=0, cancelled=4)
 
 
-async def test_server_at_max_server_requests_refuses_the_busiest_client_first() -> None:
+async def test_server_with_max_server_requests_running_refuses_the_busiest_client_first() -> None:
     watched = watched_server(Limits(max_server_requests=3))
     with trio.fail_after(PATIENCE):
         async with served(watched.server, port=0) as listeners:

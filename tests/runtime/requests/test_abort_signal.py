@@ -193,7 +193,7 @@ async def test_handler_is_not_cancelled_after_its_request_deadline_is_removed(au
 # The handler's own scope
 
 
-async def test_handler_that_cancels_its_own_scope_sees_cancel_cause_parent(
+async def test_handler_that_cancels_its_own_scope_sees_the_cancel_cause_value_parent(
     autojump_clock: MockClock,
 ) -> None:
     for reason in ("enough", None):
@@ -230,7 +230,7 @@ async def test_cancel_reasons_that_trio_generates_are_not_used(autojump_clock: M
 # The event
 
 
-async def test_cancelled_event_of_a_request_is_set_by_any_cancel_even_if_it_is_read_afterwards() -> None:
+async def test_cancelled_event_of_a_request_is_set_after_any_cancel_even_if_the_handler_reads_the_event_later() -> None:
     for cancel in (lambda abort: abort.cancel(THEIRS), lambda abort: abort.cancel_inside(OWN)):
         early, late = a_request(), a_request()
         event = early.event
@@ -277,7 +277,7 @@ async def test_handler_that_reads_the_cancelled_event_can_return_and_the_event_i
     assert not abort.is_cancelled
 
 
-async def test_no_task_watches_the_cancelled_event_after_the_handler_returns() -> None:
+async def test_trio_task_that_watches_the_cancelled_event_ends_when_the_handler_returns() -> None:
     abort = a_request()
 
     async def child() -> None:

@@ -86,7 +86,7 @@ def some(**limits: Any) -> Endings:
     return Endings(Alarms(), Limits(**limits), 30.0)
 
 
-async def test_confirmed_cancel_stops_the_request_and_returns_how_it_ended() -> None:
+async def test_confirmed_cancel_stops_the_request_and_returns_how_the_request_ended() -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     assert asked(endings, "t" * 16) is None
@@ -122,7 +122,7 @@ async def test_cancel_acknowledgement_reports_abandoned_if_a_thread_still_runs()
     assert asked(endings, "t" * 16) == {"state": "abandoned", "cleanupMs": 0}
 
 
-async def test_confirmed_cancel_does_not_cancel_a_started_task() -> None:
+async def test_confirmed_cancel_of_a_call_does_not_cancel_the_mcp_task_that_the_call_has_started() -> None:
     @attrs.define
     class FakeTask:
         has_started: bool
@@ -148,7 +148,7 @@ async def test_cancel_token_of_another_principal_is_reported_as_unknown() -> Non
     assert asked(endings, "t" * 16, ADA) is None
 
 
-async def test_request_with_a_cancel_token_that_another_request_uses_is_handled_without_a_token() -> None:
+async def test_request_is_handled_without_its_cancel_token_if_a_running_request_uses_the_same_token() -> None:
     endings = some()
     first, second = entered(endings, "t" * 16), entered(endings, "t" * 16)
     assert (first.ending is not None, second.ending) == (True, None)

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from trio_mcp.concurrency.time_limits import HandlerLimit
 
 
-async def test_handler_timeout_cancels_the_scope_it_was_given(autojump_clock: MockClock) -> None:
+async def test_handler_timeout_cancels_the_cancel_scope_given_as_argument(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
     assert limit.deadline == trio.current_time() + 5
     with limit.scope:

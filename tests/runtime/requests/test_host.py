@@ -10,7 +10,7 @@ from trio_mcp.runtime.limits import Limits, Load
 from trio_mcp.runtime.requests.host import RequestHost
 
 
-async def test_request_host_uses_the_limits_and_workers_it_gets_or_creates_defaults() -> None:
+async def test_request_host_created_without_workers_and_load_creates_its_own() -> None:
     limits, workers, load = Limits(worker_threads=3), Workers(running=1, asking=1, abandoned=1), Load()
     given = RequestHost(limits, workers=workers, load=load, stateless=True, may_log=True)
     assert (given.limits, given.workers, given.load) == (limits, workers, load)
@@ -22,7 +22,7 @@ async def test_request_host_uses_the_limits_and_workers_it_gets_or_creates_defau
     assert len(own.parking) == 0
 
 
-async def test_request_host_has_a_nursery_only_while_the_host_runs() -> None:
+async def test_nursery_attribute_of_a_request_host_is_set_only_while_the_host_runs() -> None:
     host = RequestHost(Limits())
     assert host.nursery is None
     async with trio.open_nursery() as nursery:

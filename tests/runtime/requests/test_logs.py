@@ -77,7 +77,7 @@ async def test_log_messages_below_the_minimum_level_are_not_sent(scope: Any, min
     assert [each["level"] for each in scope.sent()] == LEVELS[minimum:]
 
 
-async def test_log_message_with_an_unknown_level_is_sent_at_every_minimum_level_except_no_logs(scope: Any) -> None:
+async def test_log_message_with_an_unknown_level_is_sent_unless_logging_is_turned_off(scope: Any) -> None:
     log = RequestLog(scope)
     scope.exchange.state.log_rank = 7
     await log.log("odd", "x")
@@ -88,7 +88,7 @@ async def test_log_message_with_an_unknown_level_is_sent_at_every_minimum_level_
     assert scope.sent() == []
 
 
-async def test_server_sends_no_log_message_of_a_request_after_it_ends(scope: Any) -> None:
+async def test_log_messages_written_after_the_end_of_a_request_are_not_sent(scope: Any) -> None:
     log = RequestLog(scope)
     scope.sends = False
     await log.error("x")

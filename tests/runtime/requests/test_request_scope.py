@@ -233,7 +233,7 @@ async def ask(scope: RequestScope, answers: list[Any]) -> None:
         answers.append("no way back")
 
 
-async def test_request_runner_is_notified_once_of_an_aborted_request() -> None:
+async def test_request_runner_is_notified_only_once_that_a_request_was_aborted() -> None:
     async with floor() as this:
         scope = this.running()
         scope.abort(CancelCause.DISCONNECT, "gone")
@@ -416,7 +416,7 @@ async def test_retry_without_a_progress_token_gets_no_progress() -> None:
         assert not scope.progress(1)
 
 
-async def test_input_request_after_a_cancel_or_without_a_nursery_raises_no_back_channel() -> None:
+async def test_input_request_of_a_cancelled_or_ended_request_raises_no_back_channel() -> None:
     async with floor() as this:
         cancelled, left = this.running(LATEST_MODERN), this.running(LATEST_MODERN)
         cancelled.cancel(at_once(CancelCause.PEER, None))
@@ -445,7 +445,7 @@ async def test_handler_that_waits_for_an_answer_raises_no_back_channel_when_its_
             assert answers == ["no way back"], end
 
 
-async def test_replayed_handler_cancels_its_first_run_and_its_second_result_is_sent(
+async def test_replay_of_a_handler_cancels_its_first_run_and_sends_the_result_of_its_second_run(
     autojump_clock: MockClock,
 ) -> None:
     async with floor() as this:

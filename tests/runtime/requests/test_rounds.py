@@ -217,7 +217,7 @@ async def test_input_request_is_not_sent_after_its_request_ended() -> None:
     await asking(test)
 
 
-async def test_input_request_without_the_client_capability_raises_and_the_others_are_sent() -> None:
+async def test_input_request_without_the_client_capability_raises_and_concurrent_input_requests_are_sent() -> None:
     async def test(asker: Asker) -> None:
         asker.ask("elicitation/create", {"mode": "form"})
         asker.ask()
@@ -230,7 +230,7 @@ async def test_input_request_without_the_client_capability_raises_and_the_others
     await asking(test)
 
 
-async def test_server_sends_no_input_required_result_if_its_only_input_request_failed() -> None:
+async def test_server_sends_no_input_required_result_if_the_only_input_request_cannot_be_sent() -> None:
     async def test(asker: Asker) -> None:
         asker.ask("elicitation/create", {"mode": "form"})
         await wait_all_tasks_blocked()
@@ -284,7 +284,7 @@ async def test_input_response_to_a_cancelled_input_request_is_ignored() -> None:
     await asking(test)
 
 
-async def test_input_request_made_before_the_retry_arrives_is_sent_with_the_next_result() -> None:
+async def test_input_request_made_while_a_retry_is_on_its_way_is_sent_after_that_retry() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()
@@ -301,7 +301,7 @@ async def test_input_request_made_before_the_retry_arrives_is_sent_with_the_next
     await asking(test)
 
 
-async def test_handler_waits_for_the_retry_only_if_an_input_request_is_open() -> None:
+async def test_waiting_for_the_retry_returns_immediately_unless_an_input_request_is_open() -> None:
     async def test(asker: Asker) -> None:
         await asker.rounds.resumed()
         asker.ask()
@@ -322,7 +322,7 @@ async def test_handler_waits_for_the_retry_only_if_an_input_request_is_open() ->
     await asking(test)
 
 
-async def test_input_responses_of_one_retry_are_not_reused_in_the_next() -> None:
+async def test_input_responses_of_one_retry_are_not_reused_in_the_next_retry() -> None:
     async def test(asker: Asker) -> None:
         first = asker.ask()
         (key,) = await asker.keys()

@@ -292,7 +292,7 @@ async def test_handler_that_cancels_its_own_scope_is_answered_with_an_error() ->
         assert code_of(error) == (-32603, "The request was cancelled by its own handler")
 
 
-async def test_result_is_sent_even_if_the_handler_scope_is_cancelled_at_the_end() -> None:
+async def test_result_is_sent_even_if_the_handler_scope_is_cancelled_just_before_the_handler_returns() -> None:
     async def handle(scope: RequestScope) -> Any:
         assert scope.nursery is not None
         scope.nursery.cancel_scope.cancel()
@@ -417,7 +417,7 @@ async def test_queued_request_later_runs_with_all_of_its_parameters() -> None:
         assert seen[1] == ({"name": "x", "arguments": {"a": [1]}, "_meta": {"b": 2}}, {"b": 2})
 
 
-async def test_new_requests_during_shutdown_are_refused_with_the_first_reason() -> None:
+async def test_new_requests_during_shutdown_are_refused_with_the_reason_given_first() -> None:
     async with serving() as this:
         this.runner.refuse_new("over")
         this.runner.refuse_new("another")
@@ -480,7 +480,7 @@ async def test_request_cancelled_before_its_handler_started_never_runs() -> None
 
 
 @pytest.mark.parametrize("size", [1, 1000])
-async def test_timer_of_a_request_is_stopped_if_the_request_is_cancelled_while_queued(size: int) -> None:
+async def test_deadline_timer_of_a_queued_request_is_stopped_when_the_request_is_cancelled(size: int) -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = nobody_answers
         this.call(1)
@@ -903,7 +903,7 @@ async def test_handlers_that_await_input_are_cancelled_at_shutdown_with_the_shut
     assert (cancellation.cause, cancellation.reason) == (CancelCause.SHUTDOWN, "the server has ended")
 
 
-async def test_request_runner_has_no_reference_to_its_handler_after_detach() -> None:
+async def test_request_runner_drops_the_reference_to_its_handler_when_it_is_detached() -> None:
     async with serving() as this:
         this.runner.detach()
         assert this.handler not in vars(this.runner).values()

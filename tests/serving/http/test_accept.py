@@ -81,7 +81,7 @@ ONE_TYPE = {
 
 @pytest.mark.parametrize("era", SERVED)
 @pytest.mark.parametrize("kind", ONE_TYPE)
-async def test_post_that_accepts_only_one_media_type_gets_a_response_of_that_type(era: str, kind: str) -> None:
+async def test_post_with_only_one_media_type_in_its_accept_header_gets_a_response_of_that_type(era: str, kind: str) -> None:
     async with serving(era) as (endpoint, _):
         for accept in ONE_TYPE[kind]:
             headers = await opened(endpoint, era, accept)
@@ -141,7 +141,7 @@ async def test_batch_is_answered_in_the_media_type_that_the_client_accepts(accep
 
 
 @pytest.mark.parametrize("era", ["2025-11-25", "shared"])
-async def test_elicitation_for_a_client_that_accepts_only_json_is_sent_on_the_get_stream_or_fails(era: str) -> None:
+async def test_elicitation_is_sent_on_the_get_stream_or_fails_if_the_post_accepts_only_json(era: str) -> None:
     async with serving(era) as (endpoint, _):
         headers = await opened(endpoint, era, JSON)
         refused = reply_in(await endpoint.ask(called(era, "ask"), headers))

@@ -33,7 +33,7 @@ async def asked(endpoint: ListenedEndpoint, tool: str, **arguments: Any) -> Any:
     return connection
 
 
-async def test_access_log_has_one_line_with_client_request_and_duration_for_each_response(
+async def test_access_log_line_of_each_response_names_client_request_and_duration(
     autojump_clock: MockClock, lines: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()

@@ -283,7 +283,7 @@ async def test_s2c_09_sampling_request_fails_if_the_body_of_its_answer_is_reject
         await post.over.wait()
 
 
-async def test_htt_22_incomplete_asgi_bodies_of_one_caller_cannot_use_all_of_the_memory_limit(served: Served) -> None:
+async def test_htt_22_bodies_that_one_caller_sends_incompletely_leave_memory_for_a_later_asgi_request(served: Served) -> None:
     limits = Limits(max_unread_bytes=100_000, max_message_bytes=40_000)
     async with asking(served.server, limits=limits) as ask:
         length = str(40_000)
@@ -332,7 +332,7 @@ async def test_asgi_handler_is_cancelled_if_send_raises_after_a_disconnect(serve
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_asgi_client_that_does_not_read_its_response_is_disconnected(
+async def test_asgi_client_that_stops_reading_its_response_is_treated_as_disconnected(
     served: Served, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with asking(served.server) as ask:

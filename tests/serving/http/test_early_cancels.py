@@ -56,7 +56,7 @@ async def test_cancelled_notification_that_arrives_before_its_request_cancels_th
 
 
 @pytest.mark.parametrize("request_id", ["", "a", "5", "🦑", 0, 2**53, -1])
-async def test_cancel_that_arrives_before_its_request_matches_ids_of_every_json_type(
+async def test_cancel_that_arrives_before_its_request_applies_only_to_an_id_of_the_same_json_type(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock, request_id: int | str
 ) -> None:
     session = await endpoint.initialize()
@@ -77,7 +77,7 @@ async def test_cancel_after_the_response_does_not_cancel_a_later_request_with_th
     assert await is_run(scene, endpoint, session, request_id, "again")
 
 
-async def test_cancel_that_arrives_before_its_request_applies_to_one_request_only(
+async def test_cancel_that_arrives_before_its_request_applies_only_to_the_first_request_with_the_id(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -166,7 +166,7 @@ def test_reason_of_a_cancel_that_arrives_before_its_request_is_truncated() -> No
     ]
 
 
-def test_cancel_for_an_unknown_id_far_below_the_highest_seen_id_is_ignored() -> None:
+def test_cancel_for_an_unknown_id_is_ignored_if_the_id_is_far_below_the_highest_received_id() -> None:
     cancels = EarlyCancels()
     cancels.request_arrived(10_000, 0)
     for request_id, is_stored in ((10_001 - WINDOW, True), (10_000 - WINDOW, False), (-1, False)):

@@ -215,7 +215,7 @@ async def test_shd_01_request_sent_during_shutdown_gets_status_503(
 
 @pytest.mark.parametrize("health", [False, True])
 @pytest.mark.parametrize("sent", ["all", "nothing yet", "half of the head"])
-async def test_server_serves_requests_on_connections_that_were_not_yet_accepted_at_sigterm(
+async def test_server_serves_requests_on_connections_that_wait_to_be_accepted_when_sigterm_arrives(
     health: bool, sent: str
 ) -> None:
     headers, body = modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})

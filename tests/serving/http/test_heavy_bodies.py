@@ -232,7 +232,7 @@ async def test_sampling_answer_is_accepted_beyond_the_memory_limit(autojump_cloc
         assert [text_of(reply) for reply in await rest_of(asking)] == ["m has answered"]
 
 
-async def test_memory_of_a_request_that_awaits_input_is_released_when_it_is_retried(autojump_clock: MockClock) -> None:
+async def test_memory_of_a_request_that_awaits_input_is_released_when_the_retry_arrives(autojump_clock: MockClock) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
         headers, body = of_modern(1, "ask_about")
@@ -290,7 +290,7 @@ async def test_large_request_arguments_are_stored_only_once_while_the_handler_ru
         assert after - before < 1.3 * weight
 
 
-async def test_large_body_rejected_for_one_caller_does_not_reduce_the_memory_limit_of_other_callers(
+async def test_large_body_rejected_for_one_caller_leaves_the_memory_limit_of_other_callers_unchanged(
     decoded: Decoded, autojump_clock: MockClock
 ) -> None:
     scene = Holding()

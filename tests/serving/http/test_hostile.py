@@ -270,7 +270,7 @@ async def test_client_that_disconnects_cancels_its_call_even_if_it_sent_more_byt
     ("line", "status"),
     [("Host: elsewhere", 403), ("Content-Type: text/plain", 415), ("Accept: text/html", 406)],
 )
-async def test_client_that_reads_only_after_sending_its_whole_body_receives_the_rejection(
+async def test_client_that_reads_only_after_it_has_sent_its_whole_body_receives_the_rejection(
     endpoint: SocketEndpoint, line: str, status: int
 ) -> None:
     headers = {**BASE, line.partition(": ")[0]: line.partition(": ")[2]}

@@ -483,7 +483,7 @@ async def test_modern_body_that_is_a_batch_or_a_response_gets_error_invalid_requ
 # 9. The era
 
 
-async def test_request_with_modern_meta_is_treated_as_modern_whatever_its_version_header_says() -> None:
+async def test_request_with_modern_protocol_meta_is_treated_as_modern_whatever_the_version_header_says() -> None:
     async with serving() as (endpoint, _):
         for version in (None, LEGACY):
             answer = await endpoint.ask(modern("tools/list"), {"MCP-Protocol-Version": version})
@@ -626,7 +626,7 @@ async def test_mcp_name_header_of_a_task_request_is_optional_but_must_match(meth
         assert (await endpoint.ask(body, {"Mcp-Name": "t-2"})).code == -32020
 
 
-async def test_mcp_name_header_is_ignored_for_other_methods() -> None:
+async def test_mcp_name_header_is_ignored_in_requests_whose_method_takes_no_name() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Mcp-Name": "whatever"})).status == 200
 
@@ -1098,7 +1098,7 @@ async def test_last_event_id_stays_valid_after_two_breaks_without_an_event() -> 
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", MODERN])
-async def test_handler_cannot_close_its_stream_for_polling_in_other_revisions(revision: str) -> None:
+async def test_handler_cannot_close_its_stream_for_polling_in_revisions_without_polling(revision: str) -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         if revision == MODERN:
@@ -1417,7 +1417,7 @@ async def test_client_that_disconnects_does_not_cancel_another_request_with_the_
         assert text_of((await staying.answer()).json) == "gone on"
 
 
-async def test_pipelined_requests_are_answered_in_order_and_not_taken_for_a_disconnect() -> None:
+async def test_pipelined_requests_are_answered_in_order_and_do_not_count_as_a_disconnect() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         first, second = wire.request(modern_call("hang", id=1)), wire.request(modern_call("echo", id=2))

@@ -169,7 +169,7 @@ async def test_handler_is_cancelled_immediately_when_its_client_disconnects(
     assert min(end - start for (start, _), (end, _) in zip(departures, ends, strict=True)) == 2
 
 
-async def test_bytes_that_follow_a_request_are_not_taken_for_a_disconnect(endpoint: Endpoint) -> None:
+async def test_bytes_that_follow_a_request_do_not_count_as_a_disconnect(endpoint: Endpoint) -> None:
     journals["one"] = Journal()
     connection = await endpoint.connect()
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "one"}})

@@ -130,12 +130,12 @@ async def test_token_without_a_scope_required_for_every_request_gets_status_403(
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "PUT", "HEAD"])
-async def test_missing_token_is_reported_before_other_errors(tokens: Tokens, method: str) -> None:
+async def test_missing_token_is_reported_before_any_other_error_of_the_request(tokens: Tokens, method: str) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask(method, {"Host": "127.0.0.1"})).status == 401
 
 
-async def test_other_errors_are_reported_for_requests_with_a_valid_token(tokens: Tokens) -> None:
+async def test_wrong_method_content_type_or_accept_header_is_reported_if_the_token_is_valid(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("PUT", bearer("alice-1"))).status == 405
         assert (await endpoint.ask("POST", {**bearer("alice-1"), "Content-Type": "text/plain"}, b"")).status == 415

@@ -54,7 +54,7 @@ def told_in(messages: list[dict[str, object]]) -> list[object]:
     return [each["params"]["data"] if "method" in each else text_of(each) for each in messages]  # type: ignore[index]
 
 
-async def test_htt_01_result_of_a_call_whose_stream_broke_is_delivered_once_after_it_is_resumed(
+async def test_htt_01_result_of_a_call_with_a_broken_stream_is_delivered_once_after_the_stream_is_resumed(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -211,7 +211,7 @@ async def test_handler_cannot_close_its_stream_for_polling_in_older_revisions(
     assert [text_of(each) for each in messages_in(answer)] == ["closed False"]
 
 
-async def test_get_for_events_dropped_beyond_max_replay_bytes_gets_status_400_and_the_session_continues(
+async def test_get_with_a_last_event_id_gets_status_400_if_max_replay_bytes_dropped_later_events(
     scene: Scene,
 ) -> None:
     async with in_memory(scene.server, max_replay_bytes=40_000) as endpoint:

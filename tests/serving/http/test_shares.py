@@ -294,7 +294,7 @@ async def test_one_principal_gets_at_most_half_of_the_free_worker_threads() -> N
             assert (await connection.answer()).status == 200
 
 
-async def test_anonymous_caller_does_not_evict_handlers_that_await_input_for_other_addresses() -> None:
+async def test_handlers_of_one_anonymous_caller_that_await_input_do_not_evict_those_of_another_address() -> None:
     scene = Scene()
     async with from_addresses(scene, max_parked=2) as addresses:
 
@@ -410,7 +410,7 @@ async def test_failed_call_is_logged_with_its_traceback_after_another_client_flo
 # Connections
 
 
-async def test_client_address_can_use_half_of_the_connections_and_then_replaces_its_own_idle_connections() -> None:
+async def test_client_address_can_use_half_of_the_connections_and_then_loses_its_own_idle_connections() -> None:
     async with from_addresses(Scene(), max_connections=4) as addresses:
         statuses = list[int]()
         headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
@@ -439,7 +439,7 @@ async def test_client_behind_a_trusted_proxy_can_use_half_of_the_connections() -
         assert statuses == [200, 200, 200, 503, 200]
 
 
-async def test_connection_of_a_trusted_proxy_counts_for_the_client_of_its_last_request() -> None:
+async def test_connection_of_a_trusted_proxy_counts_for_the_client_named_in_its_latest_request() -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with from_addresses(Scene(), proxies, max_connections=4) as addresses:
         pool = [await addresses.connect("127.0.0.1") for _ in range(3)]

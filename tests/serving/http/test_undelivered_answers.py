@@ -148,7 +148,7 @@ async def test_s2c_09_too_long_sampling_answer_over_tcp_fails_the_sampling_reque
         await there.fails()
 
 
-async def test_rejected_request_that_contains_an_answer_does_not_fail_the_sampling_request(
+async def test_rejected_body_that_only_contains_the_id_of_a_sampling_request_does_not_fail_that_request(
     autojump_clock: MockClock,
 ) -> None:
     async with asking(body_timeout=5) as there:

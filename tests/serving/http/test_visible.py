@@ -187,7 +187,7 @@ async def test_request_for_an_invisible_item_is_answered_like_a_request_for_an_u
         assert RAN == []
 
 
-async def test_item_is_available_with_every_token_for_which_the_visible_function_returns_true(tokens: Tokens) -> None:
+async def test_item_is_available_with_every_token_for_which_its_visible_option_returns_true(tokens: Tokens) -> None:
     async with in_memory(guarded(), auth=protected(tokens)) as endpoint:
         headers, body = modern("tools/call", {"name": "write", "arguments": {"where": "there"}})
         answer = await endpoint.ask("POST", {**headers, **bearer(SHOWN), "Mcp-Param-Where": "there"}, body)
@@ -281,7 +281,7 @@ async def test_task_with_a_visibility_rule_runs_again_after_a_restart(tokens: To
 
 
 @pytest.mark.parametrize("kind", ["raises", "waits"])
-async def test_item_is_hidden_if_its_visible_function_raises_and_the_error_is_logged_once(
+async def test_item_is_hidden_if_the_function_in_its_visible_option_raises(
     kind: str, tokens: Tokens, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def wait() -> bool:
@@ -313,7 +313,7 @@ async def test_item_is_hidden_if_its_visible_function_raises_and_the_error_is_lo
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_visible_function_receives_none_without_authorization(era: Any) -> None:
+async def test_function_in_the_visible_option_receives_none_without_authorization(era: Any) -> None:
     server = guarded(visible=lambda auth: auth is not None)
     async with open_memory(server, era=era) as client:
         assert [tool.name async for tool in client.list_tools()] == ["read"]
@@ -344,7 +344,7 @@ def test_visible_option_that_is_not_a_function_raises_at_registration(visible: A
         offer(visible=visible)(write)
 
 
-def test_resource_with_a_visible_function_and_public_cache_scope_raises_at_registration() -> None:
+def test_resource_with_a_function_as_visible_option_and_public_cache_scope_raises_at_registration() -> None:
     async def read() -> str:
         return "read"
 
@@ -352,7 +352,7 @@ def test_resource_with_a_visible_function_and_public_cache_scope_raises_at_regis
         Server("s").resource("file:a", visible=for_writers, cache_scope="public")(read)
 
 
-async def test_middleware_that_skips_the_handler_creates_no_task_for_an_invisible_tool(tokens: Tokens) -> None:
+async def test_call_of_an_invisible_tool_on_a_server_with_middleware_creates_no_task(tokens: Tokens) -> None:
     server = guarded()
 
     @server.middleware("tools/call")
