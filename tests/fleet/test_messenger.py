@@ -115,7 +115,7 @@ def nothing_waits(*of: Party) -> bool:
     return not any(party.letters._replies or party.letters._ack_queue for party in of)
 
 
-async def test_replica_message_is_received_and_acknowledged(autojump_clock: MockClock):
+async def test_message_between_replicas_is_received_and_acknowledged(autojump_clock: MockClock):
     async with parties() as (one, two):
         assert await one.tell(two) == b"read hello"
         assert two.read == [b"hello"]
@@ -150,7 +150,7 @@ async def test_each_message_between_replicas_is_handled_once_despite_loss_duplic
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_successive_replica_messages_are_received_in_order(seed: int, autojump_clock: MockClock):
+async def test_successive_messages_between_two_replicas_are_received_in_order(seed: int, autojump_clock: MockClock):
     async with parties(seed=seed) as (one, two):
         for party in (one, two):
             party.courier.loses, party.courier.doubles, party.courier.delay = 0.3, 0.5, 2.0
@@ -160,7 +160,7 @@ async def test_successive_replica_messages_are_received_in_order(seed: int, auto
         assert two.read == contents
 
 
-async def test_unacknowledged_replica_message_is_sent_again_with_doubling_delays(
+async def test_unacknowledged_message_between_replicas_is_sent_again_with_doubling_delays(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ):
     async with parties() as (one, two):
@@ -176,7 +176,7 @@ async def test_unacknowledged_replica_message_is_sent_again_with_doubling_delays
         assert all(pause <= min(0.25 * 2**number, 1) for number, pause in enumerate(pauses))
 
 
-async def test_replica_that_sends_a_message_waits_until_a_slow_receiver_acknowledges_it(autojump_clock: MockClock):
+async def test_sender_of_a_message_between_replicas_waits_until_a_slow_receiver_acknowledges_the_message(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         kept = list[ReplicaMessage]()
         two.letters.register("talk", kept.append)
@@ -195,7 +195,7 @@ async def test_replica_that_sends_a_message_waits_until_a_slow_receiver_acknowle
         await done.wait()
 
 
-async def test_replica_message_of_an_unknown_kind_is_refused(autojump_clock: MockClock):
+async def test_message_between_replicas_is_refused_if_the_receiver_does_not_know_its_kind(autojump_clock: MockClock):
     async with parties() as (one, two):
         with pytest.raises(MessageRefused, match="no messages of the kind later-version"):
             await one.letters.send(two.id, "later-version", b"", patience=1)
@@ -205,7 +205,7 @@ async def test_replica_message_of_an_unknown_kind_is_refused(autojump_clock: Moc
         assert nothing_waits(one, two)
 
 
-async def test_replica_message_whose_handler_raises_is_refused_and_logged(
+async def test_message_between_replicas_whose_handler_raises_is_refused_and_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ):
     def fail(_: ReplicaMessage) -> None:
@@ -233,7 +233,7 @@ async def test_replica_message_whose_handler_raises_is_refused_and_logged(
         msgspec.msgpack.encode(["talk", "x", 2.5, b""]),
     ],
 )
-async def test_malformed_replica_message_is_dropped_and_logged(
+async def test_malformed_message_between_replicas_is_dropped_and_logged(
     text: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ):
     async with parties() as (one, two):
@@ -282,7 +282,7 @@ async def test_gracefully_stopped_replica_is_immediately_considered_dead(autojum
             await one.letters.send("never was", "talk", b"", patience=1)
 
 
-async def test_replica_that_stops_during_a_heartbeat_is_considered_dead(autojump_clock: MockClock):
+async def test_replica_that_stops_while_it_sends_a_heartbeat_is_considered_dead(autojump_clock: MockClock):
     async with parties() as (one, two):
         live, begun = two.courier.heartbeat, trio.Event()
 
@@ -299,7 +299,7 @@ async def test_replica_that_stops_during_a_heartbeat_is_considered_dead(autojump
         assert await one.courier.find_dead([two.id])
 
 
-async def test_replica_without_heartbeats_during_a_storage_outage_is_not_considered_dead(autojump_clock: MockClock):
+async def test_replica_that_cannot_send_heartbeats_during_a_storage_outage_is_not_considered_dead(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = two.courier.fails = True
         await trio.sleep(2 * LEASE_SECONDS)
@@ -335,7 +335,7 @@ async def test_replicas_are_not_considered_dead_after_the_storage_lost_its_data(
         assert receipts == [b"read hello"]
 
 
-async def test_message_sender_retries_storage_failures_for_the_given_patience(autojump_clock: MockClock):
+async def test_sender_of_a_message_between_replicas_retries_storage_failures_for_the_given_patience(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = True
         nursery.start_soon(one.tell, two)
@@ -354,7 +354,7 @@ async def test_message_sender_retries_storage_failures_for_the_given_patience(au
         one.courier.fails = False
 
 
-async def test_message_is_delivered_if_its_acknowledgement_arrives_although_sending_seemed_to_fail(
+async def test_message_is_delivered_if_its_acknowledgement_arrives_although_sending_raised_an_error(
     autojump_clock: MockClock,
 ):
     """A post whose answer is lost has happened, perhaps, and the receipt proves it."""
@@ -427,7 +427,7 @@ async def test_replica_messenger_does_not_wait_at_shutdown_for_a_storage_that_fa
         assert not await one.courier.find_dead([two.id])  # its lease has to run out
 
 
-async def test_replica_remembers_a_limited_number_of_message_acknowledgements(
+async def test_replica_remembers_which_messages_it_acknowledged_only_up_to_a_limit(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("trio_mcp.fleet.messenger._KNOWN_MESSAGES_LIMIT", 20)
@@ -438,7 +438,7 @@ async def test_replica_remembers_a_limited_number_of_message_acknowledgements(
         assert len(two.letters._acks) == 20
 
 
-async def test_replica_queues_a_limited_number_of_acknowledgements(autojump_clock: MockClock):
+async def test_replica_queues_unsent_acknowledgements_only_up_to_a_limit(autojump_clock: MockClock):
     async with parties() as (one, two):
         free = trio.Event()
         post = two.courier.send

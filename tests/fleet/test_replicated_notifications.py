@@ -138,7 +138,7 @@ class UncertainLog:
 
 
 @pytest.mark.parametrize("has_hints", [True, False])
-async def test_clients_are_notified_once_of_a_change_whose_recording_has_an_uncertain_outcome(
+async def test_clients_are_notified_once_of_a_change_even_if_recording_the_change_has_an_uncertain_outcome(
     has_hints: bool, autojump_clock: MockClock
 ) -> None:
     async with running(Uncertain(has_hints=has_hints), None, None) as members:
@@ -173,7 +173,7 @@ async def test_at_most_a_thousand_notifications_are_queued_for_other_replicas(
     assert caplog.messages[0].endswith("too many wait")
 
 
-async def test_extension_notifications_sent_before_and_after_everything_changed_are_both_delivered(
+async def test_extension_notifications_before_and_after_an_everything_changed_call_are_both_delivered(
     autojump_clock: MockClock,
 ) -> None:
     async with running(MemoryStorage(), None, None) as (one, two):
@@ -184,7 +184,7 @@ async def test_extension_notifications_sent_before_and_after_everything_changed_
         assert two.told == ["everything", Grown(1), Grown(2)]
 
 
-async def test_replica_with_other_secrets_cannot_decrypt_notifications(
+async def test_replica_cannot_decrypt_notifications_of_a_replica_with_different_secrets(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = MemoryStorage()

@@ -137,7 +137,7 @@ class NextStorage(MemoryStorage):
 # Legacy sessions
 
 
-async def test_session_fields_of_a_newer_version_are_kept_when_this_version_writes_the_session(
+async def test_session_fields_of_a_newer_version_are_kept_when_the_current_version_writes_the_session(
     autojump_clock: MockClock,
 ) -> None:
     memory = NextMemory({"colour": "blue"})
@@ -193,7 +193,7 @@ async def test_forwarded_sampling_answer_with_an_unknown_field_is_accepted(autoj
         assert text_of((await rest_of(post))[-1]) == "m has answered"
 
 
-async def test_forwarded_sampling_answer_in_an_unknown_kind_of_replica_message_is_refused(
+async def test_forwarded_sampling_answer_is_refused_by_a_replica_that_does_not_know_the_message_kind(
     autojump_clock: MockClock,
 ) -> None:
     async with replicated(FleetScene().server, memory=NextMemory(session_message="session.message2")) as endpoint:
@@ -240,7 +240,7 @@ async def test_retry_is_forwarded_between_replicas_even_if_messages_contain_unkn
         assert text_of(reply) == f"hello {{'name': 'Ada'}} from {int(is_taker)}"
 
 
-async def test_retry_forwarded_in_an_unknown_kind_of_replica_message_fails_immediately(
+async def test_forwarded_retry_fails_immediately_at_a_replica_that_does_not_know_the_message_kind(
     autojump_clock: MockClock,
 ) -> None:
     async with fleet(add_tools, shared=NextStorage(retry="retry2")) as (new, old):
@@ -250,7 +250,7 @@ async def test_retry_forwarded_in_an_unknown_kind_of_replica_message_fails_immed
         assert text_of(await carried(old, new)) == "hello {'name': 'Ada'} from 0"
 
 
-async def test_call_ends_with_an_error_if_its_result_arrives_in_an_unknown_kind_of_replica_message(
+async def test_call_ends_with_an_error_if_its_result_arrives_in_a_message_of_a_kind_unknown_to_the_replica(
     autojump_clock: MockClock,
 ) -> None:
     async with fleet(add_tools, shared=NextStorage(**{"retry-lines": "retry-lines2"})) as (new, old):

@@ -42,7 +42,7 @@ def test_session_state_is_equal_after_encoding_and_decoding(applied: list[Change
 
 
 @given(st.lists(changes, max_size=10), changes)
-def test_session_change_that_is_applied_twice_has_the_effect_of_one(applied: list[Change], change: Change) -> None:
+def test_session_change_that_is_applied_twice_has_the_same_effect_as_applied_once(applied: list[Change], change: Change) -> None:
     facts = FACTS
     for each in applied:
         facts = each(facts)
@@ -50,7 +50,7 @@ def test_session_change_that_is_applied_twice_has_the_effect_of_one(applied: lis
     assert change(once) == once
 
 
-def test_session_fields_of_a_later_version_are_kept_whenever_the_session_changes() -> None:
+def test_session_fields_of_a_later_version_are_kept_when_an_earlier_version_changes_the_session() -> None:
     later = msgspec.msgpack.decode(encode_state(FACTS)) | {"later": {"x": [1, 2]}, "later still": None}
     facts = change_log_level("debug")(decode_state(msgspec.msgpack.encode(later)))
     assert msgspec.msgpack.decode(encode_state(facts)) == later | {"log_level": "debug"}
@@ -74,7 +74,7 @@ def test_session_state_in_another_format_raises_session_state_unreadable() -> No
         decode_state(msgspec.msgpack.encode(other))
 
 
-def test_session_state_stores_only_the_newest_cancels() -> None:
+def test_session_state_stores_only_a_limited_number_of_newest_cancels() -> None:
     facts = FACTS
     for number in range(CANCELS_LIMIT + 50):
         facts = add_cancel(str(number), number, "enough")(facts)

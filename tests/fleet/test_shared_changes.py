@@ -84,7 +84,7 @@ async def test_clients_of_all_replicas_are_notified_once_of_a_list_change(autoju
         assert [await listener.told() for listener in listeners] == [[], [], []]
 
 
-async def test_resource_update_reaches_only_subscribed_clients_of_other_replicas(autojump_clock: MockClock) -> None:
+async def test_resource_update_at_one_replica_reaches_only_subscribed_clients_of_a_second_replica(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         asks = await Listener.at(two, resourceSubscriptions=["a:1"])
         others = await Listener.at(two)
@@ -123,7 +123,7 @@ async def test_list_change_of_a_mounted_server_is_recorded_once(autojump_clock: 
         assert one.ways.uses["changes.record"] == 1
 
 
-async def test_clients_are_notified_after_a_storage_outage_of_changes_made_during_it(autojump_clock: MockClock) -> None:
+async def test_clients_are_notified_after_a_storage_outage_of_changes_made_during_the_outage(autojump_clock: MockClock) -> None:
     async with fleet(add_things) as (one, two):
         here, there = await Listener.at(one), await Listener.at(two)
         one.ways.are_cut = True
@@ -234,7 +234,7 @@ async def test_replica_applies_consecutive_change_notifications_without_reading_
         assert log.asked == 1
 
 
-async def test_replica_reads_a_lost_change_notification_from_the_log_when_the_next_one_arrives(
+async def test_replica_reads_a_lost_change_notification_from_the_log_when_a_later_notification_arrives(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as (_, told, log):
@@ -293,7 +293,7 @@ async def test_clients_are_notified_that_everything_may_have_changed_after_too_m
 
 
 @pytest.mark.parametrize("failure", [StoreDown("away"), Uncertain("perhaps")])
-async def test_change_that_could_not_be_recorded_is_recorded_again_and_notified_at_most_twice(
+async def test_change_is_recorded_again_after_a_failed_recording_and_notified_at_most_twice(
     failure: OSError, autojump_clock: MockClock
 ) -> None:
     async with opened() as (server, told, log):
@@ -308,7 +308,7 @@ async def test_change_that_could_not_be_recorded_is_recorded_again_and_notified_
         assert len(told.found) <= 2
 
 
-async def test_replica_notifies_its_clients_of_changes_by_other_replicas_but_not_again_of_its_own(
+async def test_replica_notifies_its_clients_of_changes_by_other_replicas_but_of_its_own_changes_only_once(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as (server, told, log):
@@ -320,7 +320,7 @@ async def test_replica_notifies_its_clients_of_changes_by_other_replicas_but_not
         assert told.found == ["tools", "tools"]
 
 
-async def test_replica_that_misses_the_notification_of_its_own_change_still_sees_changes_of_others(
+async def test_replica_that_misses_the_notification_of_its_own_change_still_sees_later_changes(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as (server, told, log):
@@ -336,7 +336,7 @@ async def test_replica_that_misses_the_notification_of_its_own_change_still_sees
         assert log.asked == 2
 
 
-async def test_clients_are_notified_that_everything_may_have_changed_if_the_log_was_unavailable_at_start(
+async def test_clients_are_told_that_everything_may_have_changed_if_the_change_log_was_down_at_start(
     autojump_clock: MockClock,
 ) -> None:
     server, told, log = Server("server"), Told(), OpenLog()

@@ -89,7 +89,7 @@ async def test_resource_unsubscribed_at_another_replica_sends_no_more_update_not
     assert await ended(endpoint, session, stream) == ["scene:1"]
 
 
-async def test_get_stream_opened_at_another_replica_replaces_the_first_one_immediately(
+async def test_get_stream_opened_at_another_replica_immediately_ends_the_earlier_get_stream(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -120,7 +120,7 @@ async def test_only_one_of_many_concurrent_get_streams_receives_an_update(
     assert sorted(told) == [[]] * 8 + [["scene:0"]]
 
 
-async def test_changes_that_occur_without_an_open_get_stream_are_sent_on_the_next_one(
+async def test_changes_without_an_open_get_stream_are_sent_on_the_get_stream_that_is_opened_next(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 4)
@@ -153,7 +153,7 @@ async def test_new_get_stream_receives_a_change_that_is_recorded_after_the_strea
     assert sorted(await ended(endpoint, session, stream)) == ["scene:0", *noted]
 
 
-async def test_get_stream_resumed_at_another_replica_misses_and_repeats_no_message(
+async def test_get_stream_resumed_at_another_replica_neither_misses_nor_repeats_messages(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 20)
@@ -253,7 +253,7 @@ async def ended_later(endpoint: FleetEndpoint, session: Session, connection: Con
     return await ended(endpoint, session, connection)
 
 
-async def test_get_stream_at_another_replica_gets_no_duplicates_after_a_failed_get_request(
+async def test_get_stream_at_another_replica_has_no_duplicates_after_a_get_request_failed_elsewhere(
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -275,7 +275,7 @@ async def test_get_stream_at_another_replica_gets_no_duplicates_after_a_failed_g
     await busy.aclose()
 
 
-async def test_replica_waits_between_attempts_to_write_a_get_stream_that_other_replicas_replace(
+async def test_replica_waits_between_attempts_to_append_to_a_get_stream_if_the_storage_rejects_the_append(
     scene: FleetScene, endpoint: FleetEndpoint, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     session = await subscribed(scene, endpoint, 1)
@@ -294,7 +294,7 @@ async def test_replica_waits_between_attempts_to_write_a_get_stream_that_other_r
     assert 5 < tries < 40
 
 
-async def test_replica_logs_no_error_when_it_closes_a_get_stream_whose_session_another_replica_ended(
+async def test_replica_logs_no_error_for_a_get_stream_whose_session_was_ended_at_another_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = await endpoint.initialize()

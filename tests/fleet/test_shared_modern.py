@@ -169,7 +169,7 @@ async def test_reply_of_a_forwarded_retry_without_notifications_is_sent_as_json(
         assert text_of(answer.json) == "Ada Bob from 0"
 
 
-async def test_retry_that_arrives_at_the_replica_of_its_handler_sends_no_replica_message(
+async def test_retry_that_arrives_at_the_replica_of_its_handler_sends_no_message_between_replicas(
     autojump_clock: MockClock,
 ) -> None:
     async with fleet(add_tools) as (one, two):
@@ -181,7 +181,7 @@ async def test_retry_that_arrives_at_the_replica_of_its_handler_sends_no_replica
         assert one.ways.uses["courier.send"] == sent
 
 
-async def test_forwarded_retry_needs_two_replica_messages_and_two_acknowledgements(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_needs_two_messages_between_replicas_and_two_acknowledgements(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "twice", name="a")
         await two.call("twice", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
@@ -286,7 +286,7 @@ async def test_caller_deadline_applies_to_a_forwarded_retry(autojump_clock: Mock
         assert journal.cancellation.cause is CancelCause.DEADLINE
 
 
-async def test_reply_to_a_forwarded_retry_is_not_sent_after_shutdown_cancelled_the_retry(
+async def test_client_gets_no_result_of_a_forwarded_retry_that_shutdown_cancelled(
     autojump_clock: MockClock,
 ) -> None:
     async with fleet(add_tools) as members:
@@ -387,7 +387,7 @@ async def test_forwarded_retry_succeeds_despite_a_short_storage_outage(autojump_
         assert text_of(answer.json) == "done by 0"
 
 
-async def test_forwarded_retry_ends_on_both_replicas_after_a_long_storage_outage(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_ends_on_both_replicas_if_a_storage_outage_exceeds_the_replica_lease(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -403,7 +403,7 @@ async def test_forwarded_retry_ends_on_both_replicas_after_a_long_storage_outage
         assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_replica_that_shuts_down_finishes_forwarded_retries_and_handlers_that_await_input(
+async def test_replica_that_shuts_down_first_finishes_forwarded_retries_and_handlers_that_await_input(
     autojump_clock: MockClock,
 ) -> None:
     async with fleet(add_tools, drain_timeout=30) as members:
@@ -441,7 +441,7 @@ async def test_forwarded_retry_that_takes_longer_than_the_drain_timeout_fails_wi
         assert answer.code == -31003
 
 
-async def test_large_replies_to_forwarded_retries_are_split_and_apply_backpressure(autojump_clock: MockClock) -> None:
+async def test_large_reply_to_a_forwarded_retry_blocks_the_handler_until_the_client_reads(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -534,7 +534,7 @@ async def test_replica_of_the_handler_checks_the_principal_of_a_forwarded_retry(
         assert one.server.statistics().parked == 1
 
 
-async def test_replica_message_encrypted_with_other_secrets_is_refused(autojump_clock: MockClock) -> None:
+async def test_message_between_replicas_encrypted_with_different_secrets_is_refused(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         assert two.running.fleet is not None
         stranger = MessageSeal(StateCipher("fleet"), two.id)
@@ -547,7 +547,7 @@ async def test_replica_message_encrypted_with_other_secrets_is_refused(autojump_
             await two.fleet.messenger.send(one.id, RETRY, content, patience=1)
 
 
-async def test_cancel_that_arrives_before_its_forwarded_retry_is_applied(autojump_clock: MockClock) -> None:
+async def test_cancel_that_arrives_before_the_forwarded_retry_it_refers_to_is_applied(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         assert two.running.fleet is not None
         question = await parked(one, "linger", name="a")

@@ -64,7 +64,7 @@ async def test_response_stream_can_be_resumed_at_another_replica_while_its_call_
     assert trio.current_time() == begun  # by hints, not by looking
 
 
-async def test_stream_resumed_at_another_replica_continues_without_storage_notifications(
+async def test_stream_resumed_at_another_replica_continues_although_storage_notifications_are_lost(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -234,7 +234,7 @@ async def test_batch_that_a_dead_replica_handled_ends_with_an_error_for_each_req
     assert sorted(each["id"] for each in reply) == ["a", "b"]
 
 
-async def test_replica_that_others_consider_dead_writes_no_more_events_and_cancels_its_call(
+async def test_replica_that_other_replicas_consider_dead_writes_no_more_events_and_cancels_its_call(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -256,7 +256,7 @@ async def test_replica_that_others_consider_dead_writes_no_more_events_and_cance
     assert [each.get("error", {}).get("code") for each in messages_in(again)] == [REPLICA_LOST]
 
 
-async def test_handler_is_cancelled_with_cause_lease_if_another_replica_takes_over_its_stream(
+async def test_handler_sees_the_cancel_cause_value_lease_if_another_replica_takes_over_its_stream(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -295,7 +295,7 @@ async def test_replica_that_shuts_down_finishes_its_calls_and_the_session_contin
         assert text_of((await endpoint.ask("POST", session, call("echo", text="x"))).json) == "x"
 
 
-async def test_clients_with_streams_at_a_stopping_replica_move_to_other_replicas_immediately(
+async def test_clients_of_open_streams_are_disconnected_from_a_stopping_replica_immediately(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -406,7 +406,7 @@ async def test_call_whose_stream_cannot_be_stored_gets_status_503_and_the_call_i
     await scene["mine"].ended.wait()
 
 
-async def test_events_whose_storing_has_an_uncertain_outcome_are_sent_once(
+async def test_events_that_were_stored_with_an_uncertain_outcome_are_sent_once(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -431,7 +431,7 @@ async def test_sse_stream_ends_if_its_event_log_is_lost_but_the_session_continue
     assert (await endpoint.ask("POST", session, call("echo", text="x"))).status == 200
 
 
-async def test_response_stream_of_a_cancelled_call_ends_and_resuming_it_gets_status_204(
+async def test_response_stream_of_a_cancelled_call_ends_and_a_request_to_resume_it_gets_status_204(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

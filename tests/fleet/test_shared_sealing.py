@@ -210,7 +210,7 @@ async def test_encrypted_session_state_copied_to_another_session_gets_status_404
         assert (await intruder.ask(of_bob, "bob-1")).status == 200
 
 
-async def test_session_whose_stored_state_was_changed_ends_at_the_replica_that_cached_it(
+async def test_session_whose_stored_state_was_tampered_with_ends_at_the_replica_that_cached_it(
     autojump_clock: MockClock,
 ) -> None:
     """At the replica that knows the session: it writes nothing that would seal what others wrote."""

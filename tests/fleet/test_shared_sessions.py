@@ -100,7 +100,7 @@ async def test_log_level_set_at_one_replica_applies_to_all_replicas(
 
 
 @pytest.mark.parametrize("is_gap", [False, True], ids=["hint", "gap"])
-async def test_request_is_served_if_its_session_changes_while_a_replica_first_loads_it(
+async def test_request_is_served_if_its_session_changes_while_a_replica_reads_the_session_for_the_first_time(
     endpoint: FleetEndpoint, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, is_gap: bool
 ) -> None:
     session = await endpoint.initialize()
@@ -298,7 +298,7 @@ async def test_ended_session_leaves_no_data_in_storage_or_replicas(
 # What it costs
 
 
-async def test_call_answered_without_a_stream_makes_no_storage_request_if_the_session_is_cached(
+async def test_call_in_a_cached_session_that_is_answered_without_a_stream_makes_no_storage_request(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     calls(endpoint)
@@ -349,7 +349,7 @@ async def test_session_of_a_disconnected_client_is_checked_at_intervals_during_a
         assert len(looks) == 4
 
 
-async def test_call_answered_with_a_stream_makes_one_storage_request_to_open_it_and_one_to_append(
+async def test_call_answered_with_a_stream_makes_one_storage_request_to_open_the_stream_and_few_to_append(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -391,7 +391,7 @@ async def test_sampling_answers_in_a_batch_reach_the_replicas_that_sent_the_requ
         assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
 
 
-async def test_malformed_sampling_answer_fails_the_sampling_request_at_the_replica_that_sent_it(
+async def test_malformed_sampling_answer_fails_the_sampling_request_at_the_replica_that_sent_the_request(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -403,7 +403,7 @@ async def test_malformed_sampling_answer_fails_the_sampling_request_at_the_repli
         assert reply["result"]["isError"]
 
 
-async def test_oversized_sampling_answer_gets_status_413_and_fails_the_request_at_the_replica_that_sent_it(
+async def test_oversized_sampling_answer_fails_the_sampling_request_at_the_replica_that_sent_the_request(
     autojump_clock: MockClock,
 ) -> None:
     scene = FleetScene()
@@ -435,7 +435,7 @@ async def test_session_state_in_a_newer_format_gets_status_503_and_is_left_uncha
     assert (await sessions.read(session_id, idle_ms=60_000)).state == later
 
 
-async def test_client_progress_is_forwarded_to_the_replica_named_by_its_token(
+async def test_client_progress_is_forwarded_to_the_replica_encoded_in_its_progress_token(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -501,7 +501,7 @@ async def test_cancel_sent_to_another_replica_immediately_cancels_the_handler(
     assert [each for each in messages_in(await post.answer()) if "id" in each] == []
 
 
-async def test_cancel_whose_notification_was_lost_is_applied_when_the_loss_is_reported(
+async def test_cancel_whose_storage_notification_was_lost_is_applied_when_the_loss_is_reported(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -661,7 +661,7 @@ async def test_invalid_cancelled_and_progress_notifications_get_status_202(
 # The storage goes away
 
 
-async def test_request_during_a_storage_outage_gets_status_503_if_the_replica_has_not_cached_the_session(
+async def test_request_in_an_uncached_session_gets_status_503_during_a_storage_outage(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session, cold = await endpoint.initialize(), await endpoint.initialize()

@@ -42,7 +42,7 @@ async def replicas(
 # The session that ends for another
 
 
-async def test_session_that_is_evicted_for_another_caller_ends_at_all_replicas(autojump_clock: MockClock) -> None:
+async def test_session_that_is_evicted_in_favour_of_another_caller_ends_at_all_replicas(autojump_clock: MockClock) -> None:
     async with replicas(max_sessions=4) as (scene, endpoint, party):
         alice = party("alice")
         ends, lasts = await alice.open_all()
@@ -72,7 +72,7 @@ async def test_session_that_is_evicted_for_another_caller_ends_at_all_replicas(a
         await listening.aclose()
 
 
-async def test_session_counts_as_used_after_a_request_even_without_an_initialized_notification(
+async def test_session_counts_as_used_after_its_first_request_even_without_an_initialized_notification(
     autojump_clock: MockClock,
 ) -> None:
     """At the replica that has opened it, where a call needs nothing from the storage."""

@@ -22,12 +22,12 @@ def files_in(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("secrets", [(), [SECRET]], ids=["plain", "sealed"])
-async def test_replicas_share_the_state_of_each_principal_in_memory(secrets: Any) -> None:
+async def test_replicas_share_the_caller_state_of_each_principal_through_memory_storage(secrets: Any) -> None:
     await state_is_shared_by_replicas(MemoryStorage(), secrets)
 
 
 @pytest.mark.parametrize(("secrets", "is_readable"), [((), True), ([SECRET], False)], ids=["plain", "sealed"])
-async def test_replicas_share_the_state_of_each_principal_in_sqlite_files(
+async def test_replicas_share_the_caller_state_of_each_principal_through_sqlite_files(
     tmp_path: Path, secrets: Any, is_readable: bool
 ) -> None:
     await state_is_shared_by_replicas(SQLiteStorage(tmp_path / "shared.db"), secrets)
@@ -37,13 +37,13 @@ async def test_replicas_share_the_state_of_each_principal_in_sqlite_files(
     assert {each.stat().st_mode & 0o777 for each in files} == {0o600}
 
 
-async def test_server_without_state_creates_no_sqlite_state_file(tmp_path: Path) -> None:
+async def test_server_that_does_not_use_caller_state_creates_no_sqlite_state_file(tmp_path: Path) -> None:
     async with in_memory(keeper(), shared=SQLiteStorage(tmp_path / "shared.db")):
         pass
     assert not any("state" in each.name for each in files_in(tmp_path))
 
 
-async def test_reading_state_encrypted_with_another_secret_raises_and_keeps_the_state() -> None:
+async def test_reading_caller_state_encrypted_with_another_secret_raises_and_keeps_the_state() -> None:
     storage, auth = MemoryStorage(), protected(issued())
     async with in_memory(keeper(secrets=[SECRET]), shared=storage, auth=auth) as endpoint:
         await said(endpoint, "bob-1", "put", value="a")
@@ -64,6 +64,6 @@ class StatelessStorage(MemoryStorage):
             yield attrs.evolve(replica, state=None)
 
 
-async def test_storage_without_state_support_raises_an_error_that_names_the_storage() -> None:
+async def test_storage_without_caller_state_support_raises_an_error_that_names_the_storage() -> None:
     async with in_memory(keeper(), shared=StatelessStorage(), auth=protected(issued())) as endpoint:
         assert "the shared storage of this server cannot store ctx.state" in await said(endpoint, "bob-1", "look")

@@ -183,7 +183,7 @@ async def test_each_call_ends_and_no_stream_misses_or_repeats_events_if_replicas
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-async def test_cancel_is_never_lost_while_the_replica_that_runs_its_call_is_alive(
+async def test_cancel_is_applied_as_long_as_the_replica_that_runs_the_call_is_alive(
     autojump_clock: MockClock, seed: int
 ) -> None:
     draw, scene = random.Random(seed), FleetScene(replicas=4)

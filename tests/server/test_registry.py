@@ -88,7 +88,7 @@ def test_removing_an_item_with_an_unknown_name_raises() -> None:
         base64.urlsafe_b64encode("tool:²".encode()).decode(),
     ],
 )
-def test_invalid_list_cursor_gets_error_invalid_params(cursor: str) -> None:
+def test_task_list_request_with_an_invalid_cursor_gets_error_invalid_params(cursor: str) -> None:
     with pytest.raises(CodedError) as caught:
         listing("a").page(cursor, UNKNOWN_PEER)
     assert caught.value.code == -32602

@@ -39,7 +39,7 @@ packed = msgspec.msgpack.decode
         (decoded, None),
     ],
 )
-def test_every_exception_in_a_decode_function_raises_unreadable_record(
+def test_any_exception_in_a_decode_function_becomes_an_unreadable_record_error(
     decode: Callable[[Any], object], data: object
 ) -> None:
     with pytest.raises(UnreadableRecord) as caught:
@@ -65,7 +65,7 @@ def test_stored_row_with_columns_of_wrong_types_raises_unreadable_record(row: An
         decode_columns("a row", row, tuple[bytes, int])
 
 
-def test_task_record_with_a_column_of_a_wrong_type_is_refused() -> None:
+def test_task_record_whose_column_has_a_wrong_type_is_refused() -> None:
     codec = RecordCodec()
     row = codec.encode(record("task"))
     assert codec.decode(row).id == "task"

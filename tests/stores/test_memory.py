@@ -11,7 +11,7 @@ from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.testing.stores.task_store_records import HOUR, change, create, read_stored, record
 
 
-async def test_len_of_a_memory_task_store_is_the_number_of_records(autojump_clock: MockClock):
+async def test_length_of_a_memory_task_store_is_the_number_of_records(autojump_clock: MockClock):
     store = MemoryTaskStore()
     await create(store, record("one"))
     await create(store, record("two"), ttl_ms=1, retention_ms=0)
@@ -21,7 +21,7 @@ async def test_len_of_a_memory_task_store_is_the_number_of_records(autojump_cloc
     assert len(store) == 1
 
 
-async def test_memory_task_store_uses_no_more_memory_if_the_retention_of_a_record_is_extended_repeatedly(
+async def test_memory_task_store_does_not_grow_if_the_retention_of_a_record_is_extended_repeatedly(
     autojump_clock: MockClock,
 ):
     store = MemoryTaskStore()

@@ -98,7 +98,7 @@ def test_task_record_codec_writes_the_first_format_version_plus_new_fields():
     assert attrs.evolve(row, body=FIRST_VERSION.body) == FIRST_VERSION
 
 
-def test_task_record_codec_keeps_the_order_of_follow_up_requests():
+def test_task_record_codec_keeps_the_order_in_which_input_requests_followed_each_other():
     record = attrs.evolve(WHOLE, asked={"b": (), "a": ("b",)}, continuation=b'[{},"state"]')
     kept = RecordCodec().decode(RecordCodec().encode(record))
     assert kept == record
@@ -124,7 +124,7 @@ def test_task_record_without_an_owner_is_encoded_with_an_expired_lease():
     assert RecordCodec().encode(record).leased_until == 0
 
 
-def test_task_record_is_marked_as_open_only_in_the_phases_working_and_input_required():
+def test_encoded_task_record_is_open_only_in_the_phases_working_and_input_required():
     def is_open(**changes: object) -> bool:
         return RecordCodec().encode(attrs.evolve(WHOLE, **changes)).is_open
 
@@ -169,7 +169,7 @@ def test_task_record_codec_refuses_a_row_of_a_later_version_and_names_the_versio
         RecordCodec().decode(attrs.evolve(FIRST_VERSION, form=b"\x02"))
 
 
-def test_task_record_codec_has_a_row_format_for_each_of_its_secrets():
+def test_task_record_codec_can_read_one_row_form_for_each_of_its_secrets():
     assert RecordCodec().forms == [FIRST_VERSION.form]
     forms = RecordCodec([SECRET, OTHER]).forms
     assert forms == [RecordCodec([secret]).encode(WHOLE).form for secret in (SECRET, OTHER)]
@@ -240,6 +240,6 @@ for read, data in (
 
 
 @pytest.mark.commands
-def test_modules_of_task_record_classes_compile_their_decoders_when_they_are_imported() -> None:
+def test_modules_of_stored_classes_compile_their_decoders_when_the_modules_are_imported() -> None:
     read = subprocess.run([sys.executable, "-c", _FIRST_READS], capture_output=True, text=True, timeout=PATIENCE)
     assert read.stdout.split() == ["_Content", "_StoredFile", "StoredAuthorization"], read.stderr

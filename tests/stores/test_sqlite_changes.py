@@ -41,7 +41,7 @@ async def test_task_store_reports_its_own_changes_to_its_watchers_only_once(path
         assert sorted(await first(hints, 2)) == ["ours", "theirs"]
 
 
-async def test_task_store_changes_by_another_process_are_reported_in_order(path: Path):
+async def test_task_store_reports_changes_by_another_process_to_its_watchers_in_order(path: Path):
     names = [f"task {number}" for number in range(20)]
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:
@@ -59,7 +59,7 @@ async def test_task_store_polls_for_changes_by_another_process_at_the_interval(p
         assert trio.current_time() - begun == pytest.approx(10)
 
 
-async def test_watcher_of_a_task_store_with_many_changes_also_receives_changes_by_another_store(path: Path):
+async def test_task_store_with_many_own_changes_also_reports_changes_by_another_store(path: Path):
     async with SQLiteTaskStore(path, poll_interval=0.001) as store, store.watch() as hints:
         async with SQLiteTaskStore(path) as other:
             await create(other, record("theirs"))

@@ -123,7 +123,7 @@ async def test_task_leases_have_expired_after_a_reboot(path: Path, machine: Mach
         assert await claimed(replica.tasks, "us, too") == {"held"}
 
 
-async def test_task_store_file_of_an_earlier_version_gets_a_clock_table(path: Path, machine: Machine):
+async def test_task_store_file_of_an_earlier_version_without_a_clock_table_can_be_used(path: Path, machine: Machine):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("held", holder="living"), lease_ms=LEASE)
     connection = sqlite3.connect(path)

@@ -60,7 +60,7 @@ async def test_write_ahead_log_in_use_by_a_reader_is_truncated_later(path: Path)
         assert [each.id for each in await store.page("ann", None, 9)] == ["first", "second", "third", "fourth"]
 
 
-async def test_truncation_of_the_write_ahead_log_keeps_the_busy_timeout(path: Path):
+async def test_truncating_the_write_ahead_log_keeps_the_busy_timeout_of_the_connection(path: Path):
     async with SQLiteTaskStore(path, busy_timeout=7) as store:
         await fill(store, "large", 0.3)
         rows = await store._database.write(lambda connection: connection.execute("PRAGMA busy_timeout").fetchall())

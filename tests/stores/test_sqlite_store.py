@@ -98,7 +98,7 @@ async def test_closed_sqlite_task_store_leaves_only_the_database_file(path: Path
     assert set(modes(path)) == {"tasks.db"}
 
 
-async def test_sqlite_task_store_closes_its_file_when_its_trio_task_is_cancelled(path: Path):
+async def test_sqlite_task_store_closes_its_file_when_the_trio_task_around_it_is_cancelled(path: Path):
     with trio.CancelScope() as scope:
         async with SQLiteTaskStore(path) as store:
             await create(store, record("one"))
@@ -389,7 +389,7 @@ async def test_damaged_task_record_does_not_block_claims_of_other_tasks(path: Pa
     assert [line.getMessage() for line in caplog.records] == ["An abandoned task cannot be read, so no process runs it"]
 
 
-async def test_task_is_claimed_only_by_a_store_that_can_decrypt_and_decode_the_record(path: Path):
+async def test_store_claims_only_tasks_whose_records_it_can_decrypt_and_decode(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store, SQLiteTaskStore(path, secrets=[OTHER]) as other:
         await create(store, record("one"))
         await create(store, record("later"))
@@ -523,7 +523,7 @@ async def test_sql_statements_never_scan_a_whole_table(path: Path, secrets: tupl
     assert [plan for plan in plans if plan.startswith("SCAN") and "CONSTANT" not in plan and plan not in ours] == []
 
 
-async def test_task_record_counts_are_correct_after_all_store_operations(path: Path):
+async def test_stored_counts_of_task_records_are_correct_after_creation_change_and_expiry(path: Path):
     async with SQLiteTaskStore(path, secrets=[OTHER]) as store:
         a = await create(store, record("a"))
         await create(store, record("b"), ttl_ms=1, retention_ms=0)

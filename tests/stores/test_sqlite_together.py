@@ -139,7 +139,7 @@ async def test_queued_sqlite_write_that_is_cancelled_is_not_executed(notebook: N
     assert notebook.notes() == {f"kept {number}" for number in range(5)}
 
 
-async def test_sqlite_write_in_progress_is_completed_despite_a_cancel(notebook: Notebook):
+async def test_sqlite_write_that_is_already_being_executed_is_completed_despite_a_cancel(notebook: Notebook):
     begun, go_on = threading.Event(), threading.Event()
     returned = list[str | None]()
     scope = trio.CancelScope()

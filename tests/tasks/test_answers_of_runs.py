@@ -92,7 +92,7 @@ async def ask(ctx: RequestContext, message: str) -> str:
     return str((answer.content or {})["name"])
 
 
-async def test_task_rerun_from_a_checkpoint_ignores_elicitation_answers_given_before_the_checkpoint(
+async def test_rerun_of_a_task_from_a_checkpoint_ignores_elicitation_answers_older_than_the_checkpoint(
     autojump_clock: MockClock,
 ) -> None:
     deleted = list[tuple[int, str]]()
@@ -119,7 +119,7 @@ async def test_task_rerun_from_a_checkpoint_ignores_elicitation_answers_given_be
     assert deleted == [(0, "yes"), (1, "no"), (2, "perhaps")]
 
 
-async def test_task_rerun_from_a_checkpoint_reuses_elicitation_answers_given_after_the_checkpoint(
+async def test_rerun_of_a_task_from_a_checkpoint_reuses_elicitation_answers_newer_than_the_checkpoint(
     autojump_clock: MockClock,
 ) -> None:
     got = list[str]()
@@ -145,7 +145,7 @@ async def test_task_rerun_from_a_checkpoint_reuses_elicitation_answers_given_aft
     assert got == ["Ada", "Bob", "Bob"]
 
 
-async def test_task_rerun_from_the_start_reuses_elicitation_answers_in_order(autojump_clock: MockClock) -> None:
+async def test_rerun_of_a_task_from_its_start_reuses_elicitation_answers_in_order(autojump_clock: MockClock) -> None:
     runs = list[list[str]]()
 
     async def work(ctx: RequestContext) -> str:
@@ -171,7 +171,7 @@ async def test_task_rerun_from_the_start_reuses_elicitation_answers_in_order(aut
     assert runs == [["Ada", "Bob"], ["Ada", "Bob", "Cyd"]]
 
 
-async def test_earlier_elicitation_answers_are_ignored_after_a_task_rerun_sends_a_different_request(
+async def test_earlier_elicitation_answers_are_ignored_after_the_rerun_of_a_task_sends_a_different_request(
     autojump_clock: MockClock,
 ) -> None:
     runs = list[list[str]]()
@@ -218,7 +218,7 @@ async def together(ctx: RequestContext, messages: list[str]) -> dict[int, str]:
     return got
 
 
-async def test_task_rerun_reuses_answers_of_concurrent_elicitations_and_keeps_an_unanswered_one_open(
+async def test_rerun_of_a_task_reuses_answers_and_keeps_unanswered_elicitations_open(
     autojump_clock: MockClock,
 ) -> None:
     runs = list[Any]()
@@ -244,7 +244,7 @@ async def test_task_rerun_reuses_answers_of_concurrent_elicitations_and_keeps_an
     assert runs == [{0: "Ada", 1: "Bob", 2: "Cyd"}]
 
 
-async def test_task_rerun_sends_concurrent_elicitations_with_equal_messages_again(autojump_clock: MockClock) -> None:
+async def test_rerun_of_a_task_sends_concurrent_elicitations_with_equal_messages_again(autojump_clock: MockClock) -> None:
     process = Process(lambda ctx: _same_words(ctx), "again")
     async with process.serving() as caller:
         process.task_id = await caller.start("work")
@@ -289,7 +289,7 @@ async def test_answer_to_an_elicitation_that_a_task_withdrew_is_discarded(autoju
     assert (2, 0, "the second") not in got
 
 
-async def test_task_rerun_reuses_elicitation_answers_given_before_the_task_started(autojump_clock: MockClock) -> None:
+async def test_rerun_of_a_task_reuses_elicitation_answers_given_before_the_task_started(autojump_clock: MockClock) -> None:
     """As docs/guarantees/task-restarts.md says: all answers that the client has given."""
     runs = list[list[str]]()
 
@@ -328,7 +328,7 @@ async def test_task_rerun_reuses_elicitation_answers_given_before_the_task_start
             assert (sorted(runs[-1]), await process.asked(caller)) == (before, {})
 
 
-async def test_task_rerun_reuses_answers_to_returned_input_requests(autojump_clock: MockClock) -> None:
+async def test_rerun_of_a_task_reuses_answers_to_input_requests_that_its_handler_returned(autojump_clock: MockClock) -> None:
     runs = list[Any]()
 
     async def work(ctx: RequestContext) -> Any:
@@ -521,7 +521,7 @@ STEP = st.one_of(
     st.booleans(),
     st.integers(0, 1000),
 )
-def test_task_rerun_never_answers_an_elicitation_with_the_answer_to_another_one(
+def test_rerun_of_a_task_never_answers_an_elicitation_with_the_answer_to_a_different_elicitation(
     steps: list[Any], lives: list[float], on_restart: str, replay: bool, seed: int
 ) -> None:
     life = Life(steps, seed, tells_apart=replay)

@@ -27,7 +27,7 @@ async def test_task_that_waits_uses_at_most_12_kib_of_memory() -> None:
 
 
 @pytest.mark.parametrize("title", sorted(set(KINDS) - {THE_LARGEST}))
-async def test_tasks_that_wait_for_any_reason_stay_within_the_same_memory_limit(title: str) -> None:
+async def test_memory_limit_of_a_waiting_task_holds_for_every_reason_to_wait(title: str) -> None:
     assert await traced(KINDS[title], TASKS) * SPREAD < MOST
 
 

@@ -87,7 +87,7 @@ async def test_task_that_ends_within_the_drain_timeout_at_shutdown_keeps_its_res
     assert b"done" in record.outcome.json
 
 
-async def test_task_that_runs_longer_than_the_drain_timeout_fails_with_a_message(autojump_clock: MockClock) -> None:
+async def test_task_that_runs_longer_than_the_drain_timeout_fails_with_a_message_about_the_shutdown(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("once", seconds=60)
@@ -99,7 +99,7 @@ async def test_task_that_runs_longer_than_the_drain_timeout_fails_with_a_message
     assert b"the server was shut down while the task was running" in record.outcome.json
 
 
-async def test_restartable_task_is_released_immediately_at_shutdown(autojump_clock: MockClock) -> None:
+async def test_restartable_task_is_given_up_for_other_servers_immediately_at_shutdown(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -109,7 +109,7 @@ async def test_restartable_task_is_released_immediately_at_shutdown(autojump_clo
     assert (record.phase, record.holder, record.leased_until) == (TaskPhase.WORKING, None, 0)
 
 
-async def test_task_released_at_shutdown_runs_on_another_server_immediately(autojump_clock: MockClock) -> None:
+async def test_task_given_up_at_shutdown_runs_on_another_server_immediately(autojump_clock: MockClock) -> None:
     store, ends, others = MemoryTaskStore(), Ends(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -133,7 +133,7 @@ async def lost(caller: Caller) -> None:
         await caller.call("plain", seconds=60)
 
 
-async def test_tasks_and_requests_are_cancelled_at_the_same_drain_timeout(autojump_clock: MockClock) -> None:
+async def test_tasks_and_plain_requests_are_cancelled_at_the_same_time_at_the_drain_timeout(autojump_clock: MockClock) -> None:
     store, ends = MemoryTaskStore(), Ends()
     ours, theirs = memory_transport_pair()
     async with trio.open_nursery() as nursery:
@@ -245,7 +245,7 @@ async def test_blocked_thread_of_a_task_is_abandoned_at_the_drain_timeout(jump_c
 
 @pytest.mark.parametrize("tool", ["once", "again"])
 @pytest.mark.parametrize("is_cut_off", [False, True])
-async def test_outcomes_of_hundreds_of_tasks_are_stored_in_few_transactions(
+async def test_outcomes_of_hundreds_of_tasks_that_end_together_are_stored_in_few_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, is_cut_off: bool
 ) -> None:
     monkeypatch.setattr("trio_mcp.tasks.record_writers._LAST_WRITES", PATIENCE)  # whatever else the machine does

@@ -136,7 +136,7 @@ async def test_failing_task_does_not_affect_other_tasks(autojump_clock: MockCloc
 
 
 @pytest.mark.parametrize("tool", ["sleep", "grow"])
-async def test_call_fails_or_runs_without_a_task_if_the_store_cannot_create_the_task(
+async def test_call_fails_only_if_its_tool_requires_a_task_and_the_store_cannot_create_the_task(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, tool: str
 ) -> None:
     store = TouchyStore()
@@ -454,7 +454,7 @@ async def test_first_task_requested_during_shutdown_is_refused(autojump_clock: M
                 await client._connection.outbound.request("tools/call", params, client.revision)
 
 
-async def test_task_support_first_used_during_shutdown_does_not_delay_the_shutdown(autojump_clock: MockClock) -> None:
+async def test_task_support_that_is_initialized_during_shutdown_does_not_delay_the_shutdown(autojump_clock: MockClock) -> None:
     with trio.fail_after(1):
         async with server_of()._running() as running:
             assert len(running.tasks.host()) == 0
@@ -489,7 +489,7 @@ async def _call_in_vain(client: Any) -> None:
 # Words and questions
 
 
-async def test_status_messages_are_stored_at_most_ten_times_a_second_including_the_last(
+async def test_status_messages_of_a_task_are_stored_at_most_ten_times_a_second_but_always_the_latest(
     autojump_clock: MockClock,
 ) -> None:
     store = TouchyStore()
@@ -544,7 +544,7 @@ async def test_checkpoint_saved_before_the_task_starts_is_stored_with_the_task(a
 
 
 @pytest.mark.parametrize("eighths", range(24))
-async def test_cancelled_start_of_a_task_creates_a_complete_task_or_no_task(
+async def test_task_start_that_is_cancelled_creates_either_a_complete_task_or_no_task(
     autojump_clock: MockClock, eighths: int
 ) -> None:
     """The store takes a second for each step, and the wait for the start is left after so many eighths of a second."""

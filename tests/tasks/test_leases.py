@@ -132,7 +132,7 @@ async def test_all_task_leases_of_a_process_are_renewed_in_one_call(autojump_clo
         assert store.calls.count("claim") == 3
 
 
-async def test_process_that_cannot_renew_a_lease_cancels_its_task_before_the_lease_ends(
+async def test_process_that_cannot_renew_the_lease_of_its_task_cancels_the_task_before_the_lease_ends(
     autojump_clock: MockClock,
 ) -> None:
     store, work, others = TouchyStore(), Work(), Work()
@@ -172,7 +172,7 @@ async def test_tasks_continue_during_a_short_store_failure(autojump_clock: MockC
         assert await caller.text(task_id) == "run 1"
 
 
-async def test_process_stopped_until_its_task_lease_expired_cancels_the_task_as_soon_as_it_resumes(
+async def test_process_suspended_beyond_the_lease_of_its_task_cancels_the_task_when_it_resumes(
     autojump_clock: MockClock,
 ) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
@@ -190,7 +190,7 @@ async def test_process_stopped_until_its_task_lease_expired_cancels_the_task_as_
 
 
 @pytest.mark.parametrize("shields", [False, True])
-async def test_task_outcome_that_a_former_lease_holder_stores_late_is_discarded(
+async def test_task_outcome_is_discarded_if_a_process_stores_it_after_losing_the_task_lease(
     autojump_clock: MockClock, shields: bool
 ) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
@@ -206,7 +206,7 @@ async def test_task_outcome_that_a_former_lease_holder_stores_late_is_discarded(
         assert await other.text(task_id) == "run 2"
 
 
-async def test_server_statistics_count_taken_over_tasks_and_refused_writes(autojump_clock: MockClock) -> None:
+async def test_server_statistics_count_tasks_taken_over_from_other_processes_and_refused_writes(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
     first, second = Work().server(LateStore(store), shields=True), Work().server(store)
     async with calling(first) as caller, calling(second) as other:
@@ -216,7 +216,7 @@ async def test_server_statistics_count_taken_over_tasks_and_refused_writes(autoj
         assert (second.statistics().takeovers, second.statistics().refused_writes) == (1, 0)
 
 
-async def test_task_cancelled_through_another_process_is_cancelled_at_the_next_poll(autojump_clock: MockClock) -> None:
+async def test_task_that_is_cancelled_through_another_process_stops_at_the_next_poll_of_the_store(autojump_clock: MockClock) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(DeafStore(store))) as caller, calling(work.server(store)) as other:
         task_id = await caller.start("work")
@@ -226,7 +226,7 @@ async def test_task_cancelled_through_another_process_is_cancelled_at_the_next_p
         assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
 
 
-async def test_elicitation_answer_given_to_another_process_arrives_at_the_next_poll(
+async def test_elicitation_answer_sent_to_another_process_reaches_the_task_at_the_next_poll_of_the_store(
     autojump_clock: MockClock,
 ) -> None:
     store, work = MemoryTaskStore(), Work()
@@ -238,7 +238,7 @@ async def test_elicitation_answer_given_to_another_process_arrives_at_the_next_p
         assert (await other.text(task_id)).startswith("{'name': 'Ada'}")
 
 
-async def test_unreadable_record_does_not_block_a_cancel_from_another_process(
+async def test_unreadable_task_record_does_not_block_a_cancel_sent_to_another_process(
     autojump_clock: MockClock,
 ) -> None:
     store, work = MemoryTaskStore(), Work()
@@ -252,7 +252,7 @@ async def test_unreadable_record_does_not_block_a_cancel_from_another_process(
         assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
 
 
-async def test_process_with_an_unreadable_record_still_takes_over_tasks(autojump_clock: MockClock) -> None:
+async def test_process_with_an_unreadable_task_record_still_takes_over_tasks_of_dead_processes(autojump_clock: MockClock) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
     spoiled, dead = SpoiledStore(store), TouchyStore(store)
     server = work.server(spoiled)
@@ -271,7 +271,7 @@ async def test_process_with_an_unreadable_record_still_takes_over_tasks(autojump
         assert (work.children, others.children) == (1, 0)
 
 
-async def test_cancel_from_another_process_is_applied_immediately_if_the_store_notifies(
+async def test_cancel_sent_to_another_process_is_applied_immediately_if_the_store_sends_notifications(
     autojump_clock: MockClock,
 ) -> None:
     store, work = MemoryTaskStore(), Work()
@@ -382,7 +382,7 @@ async def test_lease_renewal_does_not_wait_for_other_store_calls(autojump_clock:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_only_process_using_a_store_keeps_its_task_after_it_was_stopped_longer_than_the_lease(
+async def test_only_process_using_a_store_keeps_its_task_after_it_was_suspended_longer_than_the_lease(
     mock_clock: MockClock, asks: bool
 ) -> None:
     store, work = MemoryTaskStore(), Work()
@@ -428,7 +428,7 @@ def lose_one_renewal(store: Any) -> None:
     store.renew = lose
 
 
-async def test_process_that_claims_its_own_task_continues_the_run(autojump_clock: MockClock) -> None:
+async def test_process_that_claims_its_own_task_after_the_lease_expired_continues_the_run(autojump_clock: MockClock) -> None:
     """Its lease was over, and renewals were late."""
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller:
@@ -443,7 +443,7 @@ async def test_process_that_claims_its_own_task_continues_the_run(autojump_clock
 
 @pytest.mark.parametrize("already", [0, 99.7])
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_process_that_gets_a_late_claim_response_for_its_own_task_continues_the_run(
+async def test_process_that_gets_a_late_reply_to_the_claim_of_its_own_task_continues_the_run(
     autojump_clock: MockClock, is_lost: bool, already: float
 ) -> None:
     """The record is read, or the outcome written, before the store has answered the claim, whose answer may be lost."""
@@ -497,7 +497,7 @@ class StoppedInClaim(TouchyStore):
         await trio.sleep(LEASE / 2)
 
 
-async def test_process_suspended_while_it_claims_a_task_continues_the_task_after_resuming(
+async def test_process_suspended_during_the_claim_of_its_own_task_continues_the_task_after_resuming(
     autojump_clock: MockClock,
 ) -> None:
     """The lease runs out meanwhile, so that the claim takes the task, and the guard hears nothing of that in time."""
@@ -511,7 +511,7 @@ async def test_process_suspended_while_it_claims_a_task_continues_the_task_after
     assert work.causes == []
 
 
-async def test_process_that_renews_a_lease_during_its_own_claim_continues_the_task(
+async def test_process_that_renews_a_lease_while_its_claim_of_the_same_task_is_pending_continues_the_task(
     autojump_clock: MockClock,
 ) -> None:
     """The process was stopped in the middle of the claim. The renewal finds the new holder, and its answer comes after
@@ -539,7 +539,7 @@ async def test_process_that_renews_a_lease_during_its_own_claim_continues_the_ta
     assert work.causes == []
 
 
-async def test_process_that_claims_its_task_after_another_ran_it_restarts_the_task(autojump_clock: MockClock) -> None:
+async def test_process_that_claims_its_own_task_back_from_a_dead_process_restarts_the_task(autojump_clock: MockClock) -> None:
     """What the other one did is not for a run that began before."""
     store, work, others = MemoryTaskStore(), Work(), Work()
     way, other_way = LateStore(store), LateStore(store)
@@ -557,7 +557,7 @@ async def test_process_that_claims_its_task_after_another_ran_it_restarts_the_ta
         assert await caller.text(task_id) == "run 3"
 
 
-async def test_task_lease_released_after_a_store_outage_does_not_count_as_an_attempt(autojump_clock: MockClock) -> None:
+async def test_run_of_a_task_that_lost_its_lease_in_a_store_outage_does_not_count_as_an_attempt(autojump_clock: MockClock) -> None:
     store, work = TouchyStore(), Work()
     async with calling(work.server(store, max_attempts=1)) as caller:
         task_id = await caller.start("work")
@@ -571,7 +571,7 @@ async def test_task_lease_released_after_a_store_outage_does_not_count_as_an_att
         assert await caller.text(task_id) == "run 1"
 
 
-async def test_tasks_are_claimed_in_groups_of_limited_size_after_leases_are_renewed(autojump_clock: MockClock) -> None:
+async def test_tasks_are_claimed_in_small_groups_and_lease_renewals_go_before_each_claim(autojump_clock: MockClock) -> None:
     store = CountingStore()
     work, first = Work(), Work()
     async with trio.open_nursery() as nursery:

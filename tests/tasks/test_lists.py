@@ -99,7 +99,7 @@ async def test_anonymous_client_lists_only_tasks_of_its_own_connection(
 
 
 @PEERS
-async def test_task_list_cursor_stays_valid_even_if_its_task_was_deleted(autojump_clock: MockClock, peer: Peer) -> None:
+async def test_task_list_cursor_stays_valid_even_if_the_task_at_the_cursor_was_deleted(autojump_clock: MockClock, peer: Peer) -> None:
     async with listing(peer) as (client, store):
         ids = await started(client, 105)
         first, cursor = await page(client)
@@ -111,7 +111,7 @@ async def test_task_list_cursor_stays_valid_even_if_its_task_was_deleted(autojum
 
 @pytest.mark.parametrize("cursor", ["", "x", ".", "1", "-1.x", "1_0.x", "\N{SUPERSCRIPT TWO}.x", "9" * 30 + ".x"])
 @PEERS
-async def test_invalid_list_cursor_gets_error_invalid_params(
+async def test_task_list_request_with_an_invalid_cursor_gets_error_invalid_params(
     autojump_clock: MockClock, cursor: str, peer: Peer
 ) -> None:
     async with listing(peer) as (client, _):
@@ -131,7 +131,7 @@ async def test_tasks_list_omits_an_expired_task(autojump_clock: MockClock) -> No
         assert await page(client) == ([], None)
 
 
-async def test_abandoned_task_is_listed_as_failed_after_its_ttl(
+async def test_task_of_a_dead_process_is_listed_as_failed_after_its_ttl(
     autojump_clock: MockClock,
 ) -> None:
     async with listing(Peer(principal=ADA), ttl=100.0) as (client, store):

@@ -156,7 +156,7 @@ SEEDS = range(12)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_task_that_several_busy_processes_try_to_take_over_runs_once(processes: int) -> None:
+def test_task_of_a_dead_process_that_several_busy_processes_claim_runs_once(processes: int) -> None:
     for seed in SEEDS:
         life = Life(seed)
 

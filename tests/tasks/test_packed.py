@@ -36,7 +36,7 @@ async def test_handler_reads_the_same_meta_and_trace_context_before_and_after_it
     assert (meta["traceparent"], context.traceparent) == (trace["traceparent"],) * 2
 
 
-async def test_internal_error_result_after_the_task_starts_names_the_tool(autojump_clock: MockClock) -> None:
+async def test_internal_error_of_a_tool_that_runs_as_a_task_names_the_tool(autojump_clock: MockClock) -> None:
     server = Server("packing", tasks=settings(MemoryTaskStore()))
 
     @server.tool(task="required")

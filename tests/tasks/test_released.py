@@ -38,7 +38,7 @@ def waiting_server() -> Server:
 
 
 @pytest.mark.parametrize("tool", ["wait", "grow"])
-async def test_running_task_keeps_no_reference_to_its_closed_connection(autojump_clock: MockClock, tool: str) -> None:
+async def test_running_task_does_not_keep_its_closed_connection_in_memory(autojump_clock: MockClock, tool: str) -> None:
     server = waiting_server()
     async with server._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()

@@ -25,7 +25,7 @@ def answer(kind: type[CreatedTask] | type[CreateTaskResult], task: dict[str, Any
 
 
 @pytest.mark.parametrize("kind", [CreatedTask, CreateTaskResult])
-def test_create_task_result_is_read_as_the_task_state(kind: Any) -> None:
+def test_task_that_a_server_creates_for_a_call_is_decoded_to_a_task_state(kind: Any) -> None:
     forgotten = list[str]()
     state = created_state("tools/call", answer(kind, WHOLE), kind, forgotten.append)
     assert (state.id, state.is_final, forgotten) == ("t-1", False, [])
@@ -35,7 +35,7 @@ def test_create_task_result_is_read_as_the_task_state(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("wrong", "cancelled"), [({"status": 5}, ["t-1"]), ({"taskId": 5}, []), ({"taskId": None}, [])]
 )
-def test_client_cancels_the_task_named_in_an_invalid_create_task_result(
+def test_client_cancels_a_created_task_if_the_rest_of_the_result_is_invalid(
     kind: Any, wrong: dict[str, Any], cancelled: list[str]
 ) -> None:
     forgotten = list[str]()

@@ -165,7 +165,7 @@ async def test_elicitation_answer_given_while_no_process_runs_the_task_is_used_a
         assert await caller.text(task_id) == "{'name': 'Ada'} and {'name': 'Bob'}"
 
 
-async def test_task_cancelled_while_no_process_runs_it_stays_cancelled(autojump_clock: MockClock) -> None:
+async def test_task_cancelled_between_the_death_and_restart_of_its_process_stays_cancelled(autojump_clock: MockClock) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -189,7 +189,7 @@ async def test_task_ttl_counts_from_the_creation_of_the_task_despite_restarts(au
 
 
 @pytest.mark.parametrize("kind", ["again", "once"])
-async def test_process_without_the_tool_of_a_task_leaves_the_task_to_another_process(
+async def test_process_without_the_tool_of_a_task_leaves_the_task_to_a_process_that_has_the_tool(
     autojump_clock: MockClock, kind: str
 ) -> None:
     store, runs = MemoryTaskStore(), list[Any]()

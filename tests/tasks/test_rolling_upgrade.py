@@ -84,7 +84,7 @@ async def test_task_record_with_an_unknown_field_can_be_read_changed_and_ended(s
         assert (await second.get(task_id))["status"] == "cancelled"
 
 
-async def test_task_record_in_a_newer_format_is_left_to_other_processes(stores: list[Any]) -> None:
+async def test_task_record_in_a_newer_format_is_left_to_processes_of_the_newer_version(stores: list[Any]) -> None:
     old, new = stores
     new._codec = NextCodec()
     work = Work()
@@ -109,7 +109,7 @@ async def test_task_record_in_a_newer_format_is_left_to_other_processes(stores: 
         assert await today.text(ours) == "done by old"
 
 
-async def test_next_version_continues_a_task_record_of_this_version(stores: list[Any]) -> None:
+async def test_process_of_the_next_version_continues_a_task_record_written_by_the_current_version(stores: list[Any]) -> None:
     old, new = stores
     new._codec = NextCodec()
     work = Work()

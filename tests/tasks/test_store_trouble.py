@@ -93,7 +93,7 @@ async def test_task_outcome_is_discarded_if_another_process_took_over_the_task(a
         assert await record_in(store.store, task_id) == record
 
 
-async def test_server_stops_retrying_to_store_a_task_outcome_after_a_limit_at_shutdown(
+async def test_server_that_shuts_down_stops_retrying_to_store_a_task_outcome_after_a_limit(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = TouchyStore()
@@ -234,7 +234,7 @@ async def test_task_change_whose_outcome_stays_uncertain_raises_uncertain(autoju
 # Words
 
 
-async def test_unavailable_task_store_is_reported_to_clients_as_an_error_and_logged_once(
+async def test_task_store_outage_is_reported_to_clients_as_an_error_and_logged_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = TouchyStore(failure=StoreDown("no disk"))
@@ -266,7 +266,7 @@ async def _start(caller: Caller) -> None:
 @pytest.mark.parametrize(
     "failure", [StoreDown("away"), Uncertain("no answer"), OSError("no disk"), RuntimeError("defect")]
 )
-async def test_task_store_outage_is_logged_without_a_traceback_for_each_waiting_task(
+async def test_task_store_outage_causes_at_most_one_traceback_however_many_tasks_wait(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     """Of the code that waits there is nothing to learn. A failure of an unknown kind has one traceback for all."""

@@ -137,7 +137,7 @@ def test_task_transition_that_clients_can_see_updates_the_timestamp(name: str):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_task_lease_is_given_up_only_by_final_transitions_and_release(name: str):
+def test_task_lease_ends_only_if_the_task_ends_or_is_released_or_becomes_external(name: str):
     after = STEPS[name](ASKING)
     assert after is not None
     is_last = after.phase.is_final or name in ("made_external", "released")
@@ -160,11 +160,11 @@ def test_new_input_requests_are_appended_to_the_task_record():
     assert list(after.questions) == ["a", "b", "c"]
 
 
-def test_task_record_does_not_change_if_no_input_requests_are_added():
+def test_task_record_does_not_change_if_an_empty_set_of_input_requests_is_added():
     assert asked(WORKING, LATER, {}) is None
 
 
-def test_input_request_added_to_a_task_record_again_keeps_existing_requests_and_answers():
+def test_adding_an_input_request_to_a_task_record_twice_keeps_existing_requests_and_answers():
     before = attrs.evolve(ASKING, answers={"z": b"!"})
     assert asked(before, LATER, {"a": b"new", "z": b"new"}) is None
     after = asked(before, LATER, {"a": b"new", "z": b"new", "c": b"???"})
@@ -220,14 +220,14 @@ def test_checkpoint_of_a_resumable_task_keeps_only_awaited_answers():
     assert (again.questions, again.answers, again.phase) == ({}, {}, TaskPhase.WORKING)
 
 
-def test_answer_to_an_input_request_is_removed_when_the_request_is_withdrawn():
+def test_withdrawing_an_input_request_removes_its_answer_from_the_task_record():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
     assert changes(before, withdrawn(before, LATER, ["z"])) == {"answers": {}}
     after = withdrawn(before, LATER, ["a"], ["z", "b"])
     assert changes(before, after) == {"answers": {}, "questions": {}, "asked": {"a": ()}}
 
 
-def test_input_requests_added_to_a_task_record_keep_the_log_order_and_drop_forgotten_requests():
+def test_adding_input_requests_to_a_task_record_takes_over_the_order_of_the_question_log():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
     log = QuestionLog({"a": ("x",), "gone": (), "c": ("b",)}, {})
     after = asked(before, LATER, {"c": b"???"}, log, ["b"], ["z"])
@@ -256,16 +256,16 @@ def test_cancelled_task_record_keeps_only_the_reason():
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("phase", [TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED])
-def test_repeated_task_transition_changes_nothing(phase: TaskPhase, name: str):
+def test_task_transition_that_is_applied_twice_changes_nothing_the_second_time(phase: TaskPhase, name: str):
     after = STEPS[name](RECORDS[phase])
     assert after is None or STEPS[name](after) is None
 
 
-def test_task_record_that_is_released_changes_only_its_lease():
+def test_releasing_a_task_record_changes_only_its_lease():
     assert changes(ASKING, released(ASKING)) == {}
 
 
-def test_task_released_without_counting_the_run_has_one_attempt_less():
+def test_task_released_with_counts_false_gives_its_attempt_back():
     assert changes(ASKING, released(ASKING, counts=False)) == {"attempt": ASKING.attempt - 1}
 
 

@@ -91,7 +91,7 @@ async def test_memory_storage_keeps_no_data_of_deleted_event_streams(autojump_cl
         assert kept._size <= 45
 
 
-async def test_change_log_reports_that_everything_may_have_changed_for_a_cursor_ahead_of_the_log(
+async def test_change_log_reports_that_everything_may_have_changed_if_a_cursor_is_ahead_of_the_log(
     autojump_clock: MockClock,
 ):
     async with MemoryStorage().join("server") as one:

@@ -232,7 +232,7 @@ async def test_new_sqlite_files_are_readable_by_the_owner_only(path: Path):
     assert set(modes(path)) == {"shared.db"}
 
 
-async def test_sqlite_storage_waits_for_a_missing_folder_and_logs_the_wait(
+async def test_sqlite_storage_waits_until_its_missing_folder_is_created_and_logs_the_wait(
     path: Path, caplog: pytest.LogCaptureFixture
 ):
     path = path.parent / "later" / "shared.db"
@@ -394,7 +394,7 @@ async def test_sqlite_outage_is_logged_once_and_its_end_is_logged_once(
     assert two.endswith("shared.db works again")
 
 
-async def test_task_encrypted_with_other_secrets_is_not_logged_as_an_outage(
+async def test_task_that_the_secrets_of_the_storage_cannot_decrypt_is_not_logged_as_an_outage(
     path: Path, caplog: pytest.LogCaptureFixture
 ):
     async with SQLiteStorage(path).join("weather", [b"the first secret" * 2]) as replica:
@@ -467,7 +467,7 @@ async def test_sqlite_data_is_unchanged_after_writes_fail_because_the_disk_is_fu
 # Looking
 
 
-async def test_replica_polls_sqlite_for_messages_faster_after_it_sends_a_message(path: Path):
+async def test_replica_that_has_just_sent_a_message_polls_sqlite_more_often(path: Path):
     """For a while after it has sent something."""
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as other,
@@ -481,7 +481,7 @@ async def test_replica_polls_sqlite_for_messages_faster_after_it_sends_a_message
         assert await soon(anext(answers)) == b"answer"
 
 
-async def test_replica_that_reads_events_polls_for_new_events_faster(path: Path):
+async def test_replica_that_has_just_read_events_polls_sqlite_for_new_events_more_often(path: Path):
     async with (
         SQLiteStorage(path).join("weather") as other,
         SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
@@ -518,7 +518,7 @@ async def test_replica_does_not_read_an_sqlite_file_that_has_not_changed(path: P
     assert len(looks) <= 3
 
 
-async def test_replica_reports_lost_notifications_if_change_rows_are_deleted_before_it_polls(
+async def test_replica_receives_a_report_of_lost_notifications_if_sqlite_change_rows_were_deleted_too_early(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
@@ -586,7 +586,7 @@ async def test_expired_sqlite_rows_are_deleted_with_each_heartbeat(path: Path):
         assert counts == dict.fromkeys(tables, 0) | {"replicas": 1, "streams": 0, "events": 0}
 
 
-async def test_expired_replica_message_is_not_delivered(path: Path):
+async def test_expired_message_between_replicas_is_not_delivered(path: Path):
     ahead = 0
     storage = SQLiteStorage(path)
     storage._now = lambda: int(time.time() * 1000) + ahead
@@ -598,7 +598,7 @@ async def test_expired_replica_message_is_not_delivered(path: Path):
         assert await soon(anext(letters)) == b"new"
 
 
-async def test_cancelled_read_of_a_replica_message_from_sqlite_loses_no_messages(
+async def test_cancelled_read_of_messages_for_a_replica_from_sqlite_loses_no_messages(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Also where no look would find them."""
@@ -625,7 +625,7 @@ async def test_cancelled_read_of_a_replica_message_from_sqlite_loses_no_messages
         assert await soon(anext(letters)) == b"letter"
 
 
-async def test_replica_messages_beyond_the_byte_limit_in_sqlite_are_reported_as_lost(
+async def test_messages_for_a_replica_beyond_the_byte_limit_in_sqlite_are_reported_as_lost(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._MAILBOX_BYTES_LIMIT", 1000)
@@ -637,7 +637,7 @@ async def test_replica_messages_beyond_the_byte_limit_in_sqlite_are_reported_as_
         assert await soon(anext(letters)) == b"later"
 
 
-async def test_large_messages_are_read_from_sqlite_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_large_messages_for_a_replica_are_read_from_sqlite_one_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._BATCH_BYTES", 1000)
     sent = [b"a" * 5000, b"b" * 400, b"c" * 400, b"d" * 400, b"e" * 5000]
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
@@ -650,7 +650,7 @@ async def test_large_messages_are_read_from_sqlite_one_by_one(path: Path, monkey
     assert left == [4, 2, 2, 1, 0]
 
 
-async def test_replica_message_of_the_maximum_size_is_received_but_a_larger_one_raises(path: Path):
+async def test_message_between_replicas_raises_only_if_it_exceeds_the_maximum_size(path: Path):
     letter = b"x" * MAX_MESSAGE_BYTES
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.send(replica.id, letter)

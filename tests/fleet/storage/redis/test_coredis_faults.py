@@ -48,7 +48,7 @@ async def test_coredis_loses_a_pool_connection_when_a_blocking_command_is_cancel
         assert scope.cancelled_caught, "the pool is whole: coredis has cured this"
 
 
-async def test_coredis_loses_a_pool_connection_when_a_redis_wait_command_is_disconnected(
+async def test_coredis_loses_a_pool_connection_when_the_server_disconnects_during_a_redis_wait_command(
     redis_server: RedisServer,
 ) -> None:
     """Rule 1, no WAIT on a connection of the pool, may go when this fails."""

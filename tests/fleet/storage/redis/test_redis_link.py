@@ -158,7 +158,7 @@ async def test_redis_script_that_is_rejected_changes_nothing_and_raises_store_do
         assert await link.script(COUNT, ["n"]) == 1
 
 
-async def test_redis_at_maxmemory_lets_a_script_that_has_written_once_continue_to_write(
+async def test_redis_at_maxmemory_still_executes_further_writes_of_a_script_after_its_first_write(
     redis_server: RedisServer,
 ) -> None:
     """So `StoreDown` is right for OOM; a release of Redis that changes this is noticed here."""
@@ -183,7 +183,7 @@ async def test_redis_script_that_fails_after_its_first_write_raises_uncertain(re
         assert link.is_up
 
 
-async def test_client_opens_a_new_connection_if_redis_answers_that_it_is_read_only(redis_server: RedisServer) -> None:
+async def test_redis_link_opens_a_new_connection_after_redis_reports_that_it_is_read_only(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         redis_server.ask("REPLICAOF", "127.0.0.1", free_port())

@@ -408,7 +408,7 @@ def _replace_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_redis_scripts_and_their_python_models_agree_after_every_sequence_of_operations(
+def test_redis_scripts_and_their_python_models_give_equal_results_for_all_operation_sequences(
     name: str, redis_of_process: RedisServer, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     _replace_what_waits(monkeypatch)
@@ -422,7 +422,7 @@ def test_redis_scripts_and_their_python_models_agree_after_every_sequence_of_ope
     trio.run(main)
 
 
-def test_docs_page_states_the_tested_numbers_of_operations_sequences_and_deliberate_defects() -> None:
+def test_docs_page_states_how_many_operation_sequences_and_deliberate_defects_are_tested() -> None:
     page = (Path(__file__).parents[4] / "docs" / "proof.md").read_text()
     for family in FAMILIES.values():
         count = len(family.operations)

@@ -77,7 +77,7 @@ async def test_redis_keys_of_unused_sessions_and_limits_expire(storage: RedisSto
         assert 0 < redis_server.ask("PTTL", b"{%b:s}:%b" % (PREFIX, name[2:])) <= HOUR + 1
 
 
-async def test_large_message_is_deleted_from_redis_when_it_is_received(
+async def test_large_message_between_replicas_is_deleted_from_redis_when_the_receiver_has_read_it(
     storage: RedisStorage, redis_server: RedisServer
 ):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
@@ -87,7 +87,7 @@ async def test_large_message_is_deleted_from_redis_when_it_is_received(
         assert keys(redis_server) == before
 
 
-async def test_large_replica_message_that_is_sent_twice_is_stored_once_in_redis(
+async def test_large_message_that_one_replica_sends_twice_is_stored_once_in_redis(
     storage: RedisStorage, redis_server: RedisServer
 ):
     async with storage.join("tested") as one, storage.join("tested") as two:
@@ -112,7 +112,7 @@ async def test_replica_reports_lost_messages_if_a_large_message_expires_unread(
         assert await next_of(letters) == b"next"
 
 
-async def test_sec_replica_that_receives_a_forged_message_deletes_no_other_redis_keys(
+async def test_sec_replica_that_receives_a_forged_message_deletes_no_unrelated_redis_keys(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """Neither the common secret nor the letter of another replica, whatever the message names."""
@@ -248,7 +248,7 @@ async def test_all_redis_keys_and_channels_begin_with_the_prefix(redis_url: str,
         redis_server.ask("ACL", "DELUSER", "replica")
 
 
-async def test_storages_of_different_server_names_or_prefixes_share_no_data(redis_url: str, redis_server: RedisServer):
+async def test_storages_with_different_server_names_or_different_redis_prefixes_share_no_data(redis_url: str, redis_server: RedisServer):
     """Whatever the names: none stands for another."""
     pairs = [("a", "b"), ("a", "b:1"), ("a:b", "1"), ("a", "{b}"), ("a", "B"), ("a", "*"), ("a", ""), ("", "a")]
     for prefix, name in pairs:
@@ -336,7 +336,7 @@ async def test_opening_a_session_takes_few_redis_commands_even_with_many_expired
         assert set(redis_server.ask("ZRANGE", tag + b":callers", 0, -1)) == {short_name(b"ann"), short_name(b"bob")}
 
 
-async def test_new_session_can_be_opened_even_if_the_session_index_of_one_caller_is_lost(
+async def test_new_session_can_be_opened_even_if_redis_lost_the_session_index_of_a_caller(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """A failover may lose what was written last."""
@@ -525,7 +525,7 @@ async def test_replica_misses_no_change_after_a_redis_failover_that_lost_writes(
         assert (await one.changes.read_since(seen)).changed == ["new"]
 
 
-async def test_replica_reports_lost_notifications_instead_of_an_oversized_change_notification(storage: RedisStorage):
+async def test_replica_receives_a_report_of_lost_notifications_if_a_change_notification_is_too_large(storage: RedisStorage):
     async with storage.join("tested") as one, one.changes.watch() as hints:
         start = (await one.changes.read_since(None)).cursor
         things = [f"resource:{number:01000}" for number in range(100)]
@@ -534,7 +534,7 @@ async def test_replica_reports_lost_notifications_instead_of_an_oversized_change
         assert sorted((await one.changes.read_since(start)).changed) == things
 
 
-async def test_replica_ignores_unknown_pubsub_messages_and_reports_malformed_ones_as_lost(
+async def test_replica_ignores_pubsub_messages_of_unknown_kinds_and_reports_malformed_messages_as_lost(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """Those that are of a version to come are ignored; those that make no sense may have meant anything."""
@@ -578,7 +578,7 @@ async def test_replicas_of_versions_with_different_redis_layouts_share_no_data(
     assert {name.split(b":")[2].rstrip(b"}") for name in redis_server.ask("KEYS", "*")} == {b"1", b"2"}
 
 
-async def test_replica_message_in_an_unknown_format_is_reported_as_lost_messages(
+async def test_message_between_replicas_in_an_unknown_format_is_reported_as_lost(
     storage: RedisStorage, redis_server: RedisServer
 ):
     """And nothing is taken for the key of a long letter."""

@@ -291,7 +291,7 @@ async def test_replay_guard_entry_is_added_at_most_once_after_an_uncertain_outco
     await with_faults(redis_server, attempt, check)
 
 
-async def test_replica_messages_sent_while_a_redis_subscription_is_lost_are_received_afterwards(
+async def test_messages_sent_to_a_replica_while_its_redis_subscription_is_lost_are_received_afterwards(
     redis_server: RedisServer,
 ) -> None:
     """Short ones and long ones, in order, and none of before that was not read yet a second time in its place."""
@@ -320,7 +320,7 @@ async def test_replica_messages_sent_while_a_redis_subscription_is_lost_are_rece
             assert found == wanted
 
 
-async def test_each_replica_message_is_handled_once_despite_repeated_disconnects(
+async def test_each_message_between_replicas_is_handled_once_despite_repeated_redis_disconnects(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No copy goes out here: what the channel does not bring stands in the list of its reader."""
@@ -351,7 +351,7 @@ async def test_each_replica_message_is_handled_once_despite_repeated_disconnects
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_redis_list_of_replica_messages_is_limited_in_length_bytes_and_age(redis_server: RedisServer) -> None:
+async def test_redis_list_of_messages_for_a_replica_is_limited_in_length_bytes_and_age(redis_server: RedisServer) -> None:
     async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         for number in range(1100):
             await one.courier.send("nobody", b"%04d" % number + bytes(4000))
@@ -409,7 +409,7 @@ async def test_redis_outage_is_logged_once_although_it_affects_two_connections(
 
 
 @pytest.mark.parametrize("length", [4096, 4097, 2**18, 2**18 + 1, 2**19, 3 * 2**18 + 5])
-async def test_replica_message_split_into_chunks_is_read_completely_and_deleted(
+async def test_message_between_replicas_that_is_split_into_chunks_is_read_completely_and_deleted(
     redis_server: RedisServer, length: int
 ) -> None:
     async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
@@ -420,7 +420,7 @@ async def test_replica_message_split_into_chunks_is_read_completely_and_deleted(
         assert redis_server.ask("KEYS", "*:m:*") == []
 
 
-async def test_large_replica_messages_are_received_in_order(redis_server: RedisServer) -> None:
+async def test_large_messages_between_replicas_are_received_in_order(redis_server: RedisServer) -> None:
     async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one, one.courier.mailbox() as mailbox:
         letters = [bytes([n]) * (100_000 if n % 3 else 10) for n in range(20)]
         for number, letter in enumerate(letters):

@@ -12,7 +12,7 @@ from trio_mcp import RedisStorage
 
 
 @pytest.mark.parametrize(("secrets", "is_readable"), [((), True), ([SECRET], False)], ids=["plain", "sealed"])
-async def test_replicas_share_the_state_of_each_principal_encrypted_or_plain_in_redis(
+async def test_replicas_share_the_caller_state_of_each_principal_through_redis(
     redis_url: str, redis_server: RedisServer, secrets: Any, is_readable: bool
 ) -> None:
     await state_is_shared_by_replicas(RedisStorage(redis_url, limit=10.0), secrets)

@@ -193,7 +193,7 @@ async def test_client_resubscribes_to_a_killed_redis_after_its_restart(tmp_path:
             assert await next_of(messages) == ChannelMessage("a", b"1")
 
 
-async def test_slow_redis_subscriber_gets_a_report_of_lost_messages_beyond_the_buffer_limit(
+async def test_slow_redis_subscriber_gets_a_report_of_lost_messages_if_its_buffer_is_full(
     redis_server: RedisServer,
 ) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -281,7 +281,7 @@ async def test_redis_channel_that_is_subscribed_again_immediately_receives_messa
                     assert await next_of(messages) == ChannelMessage("a", str(number).encode())
 
 
-async def test_late_confirmation_of_a_cancelled_redis_subscription_does_not_confirm_the_next_one(
+async def test_late_confirmation_of_a_cancelled_redis_subscription_does_not_confirm_a_new_subscription(
     redis_server: RedisServer,
 ) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:

@@ -206,7 +206,7 @@ async def test_task_store_skips_records_that_redis_evicted(store: RedisTaskStore
     assert keys(redis_server) == {}
 
 
-async def test_task_stores_with_other_prefixes_share_no_tasks(store: RedisTaskStore, redis_url: str):
+async def test_task_stores_with_different_redis_prefixes_share_no_tasks(store: RedisTaskStore, redis_url: str):
     await create(store, record("one"))
     async with open_store(redis_url, prefix=b"other") as other:
         assert await other.read(None, "one") is None
@@ -261,7 +261,7 @@ async def test_replica_cannot_write_to_a_task_if_its_claim_was_lost_in_a_failove
     assert await read_record(store, "one") == new
 
 
-async def test_task_write_based_on_data_lost_in_a_failover_is_rejected(
+async def test_task_write_computed_from_a_record_that_was_lost_in_a_failover_is_rejected(
     store: RedisTaskStore, redis_server: RedisServer
 ):
     """An answer of anybody, too, with the same version."""
@@ -328,7 +328,7 @@ async def test_redis_at_maxmemory_never_applies_a_task_change_partially(
 # Secrets
 
 
-async def test_task_claim_skips_records_encrypted_with_other_secrets(redis_url: str):
+async def test_task_claim_skips_records_that_the_secrets_of_the_store_cannot_decrypt(redis_url: str):
     async with open_store(redis_url, (SECRET,)) as store, open_store(redis_url, (OLDER,)) as other:
         await create(store, record("one"))
         await create(other, record("other"))
@@ -452,7 +452,7 @@ def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_scripts")
-async def test_task_store_call_that_runs_several_redis_scripts_has_the_effect_of_one_script(store: RedisTaskStore):
+async def test_task_store_call_split_into_several_redis_scripts_has_the_effect_of_a_single_script(store: RedisTaskStore):
     names = [f"task {number}" for number in range(7)]
     for name in names:
         one = await create(store, record(name))
