@@ -176,7 +176,9 @@ async def test_unacknowledged_message_between_replicas_is_sent_again_with_doubli
         assert all(pause <= min(0.25 * 2**number, 1) for number, pause in enumerate(pauses))
 
 
-async def test_sender_of_a_message_between_replicas_waits_until_a_slow_receiver_acknowledges_the_message(autojump_clock: MockClock):
+async def test_sender_of_a_message_between_replicas_waits_until_a_slow_receiver_acknowledges_the_message(
+    autojump_clock: MockClock,
+):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         kept = list[ReplicaMessage]()
         two.letters.register("talk", kept.append)
@@ -299,7 +301,9 @@ async def test_replica_that_stops_while_it_sends_a_heartbeat_is_considered_dead(
         assert await one.courier.find_dead([two.id])
 
 
-async def test_replica_that_cannot_send_heartbeats_during_a_storage_outage_is_not_considered_dead(autojump_clock: MockClock):
+async def test_replica_that_cannot_send_heartbeats_during_a_storage_outage_is_not_considered_dead(
+    autojump_clock: MockClock,
+):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = two.courier.fails = True
         await trio.sleep(2 * LEASE_SECONDS)
@@ -335,7 +339,9 @@ async def test_replicas_are_not_considered_dead_after_the_storage_lost_its_data(
         assert receipts == [b"read hello"]
 
 
-async def test_sender_of_a_message_between_replicas_retries_storage_failures_for_the_given_patience(autojump_clock: MockClock):
+async def test_sender_of_a_message_between_replicas_retries_storage_failures_for_the_given_patience(
+    autojump_clock: MockClock,
+):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = True
         nursery.start_soon(one.tell, two)

@@ -42,7 +42,9 @@ def test_session_state_is_equal_after_encoding_and_decoding(applied: list[Change
 
 
 @given(st.lists(changes, max_size=10), changes)
-def test_session_change_that_is_applied_twice_has_the_same_effect_as_applied_once(applied: list[Change], change: Change) -> None:
+def test_session_change_that_is_applied_twice_has_the_same_effect_as_applied_once(
+    applied: list[Change], change: Change
+) -> None:
     facts = FACTS
     for each in applied:
         facts = each(facts)

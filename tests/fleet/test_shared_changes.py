@@ -84,7 +84,9 @@ async def test_clients_of_all_replicas_are_notified_once_of_a_list_change(autoju
         assert [await listener.told() for listener in listeners] == [[], [], []]
 
 
-async def test_resource_update_at_one_replica_reaches_only_subscribed_clients_of_a_second_replica(autojump_clock: MockClock) -> None:
+async def test_resource_update_at_one_replica_reaches_only_subscribed_clients_of_a_second_replica(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_things) as (one, two):
         asks = await Listener.at(two, resourceSubscriptions=["a:1"])
         others = await Listener.at(two)
@@ -123,7 +125,9 @@ async def test_list_change_of_a_mounted_server_is_recorded_once(autojump_clock: 
         assert one.ways.uses["changes.record"] == 1
 
 
-async def test_clients_are_notified_after_a_storage_outage_of_changes_made_during_the_outage(autojump_clock: MockClock) -> None:
+async def test_clients_are_notified_after_a_storage_outage_of_changes_made_during_the_outage(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_things) as (one, two):
         here, there = await Listener.at(one), await Listener.at(two)
         one.ways.are_cut = True

@@ -181,7 +181,9 @@ async def test_retry_that_arrives_at_the_replica_of_its_handler_sends_no_message
         assert one.ways.uses["courier.send"] == sent
 
 
-async def test_forwarded_retry_needs_two_messages_between_replicas_and_two_acknowledgements(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_needs_two_messages_between_replicas_and_two_acknowledgements(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "twice", name="a")
         await two.call("twice", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
@@ -387,7 +389,9 @@ async def test_forwarded_retry_succeeds_despite_a_short_storage_outage(autojump_
         assert text_of(answer.json) == "done by 0"
 
 
-async def test_forwarded_retry_ends_on_both_replicas_if_a_storage_outage_exceeds_the_replica_lease(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_ends_on_both_replicas_if_a_storage_outage_exceeds_the_replica_lease(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -441,7 +445,9 @@ async def test_forwarded_retry_that_takes_longer_than_the_drain_timeout_fails_wi
         assert answer.code == -31003
 
 
-async def test_large_reply_to_a_forwarded_retry_blocks_the_handler_until_the_client_reads(autojump_clock: MockClock) -> None:
+async def test_large_reply_to_a_forwarded_retry_blocks_the_handler_until_the_client_reads(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -547,7 +553,9 @@ async def test_message_between_replicas_encrypted_with_different_secrets_is_refu
             await two.fleet.messenger.send(one.id, RETRY, content, patience=1)
 
 
-async def test_cancel_that_arrives_before_the_forwarded_retry_it_refers_to_is_applied(autojump_clock: MockClock) -> None:
+async def test_cancel_that_arrives_before_the_forwarded_retry_it_refers_to_is_applied(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as (one, two):
         assert two.running.fleet is not None
         question = await parked(one, "linger", name="a")

@@ -42,7 +42,9 @@ async def replicas(
 # The session that ends for another
 
 
-async def test_session_that_is_evicted_in_favour_of_another_caller_ends_at_all_replicas(autojump_clock: MockClock) -> None:
+async def test_session_that_is_evicted_in_favour_of_another_caller_ends_at_all_replicas(
+    autojump_clock: MockClock,
+) -> None:
     async with replicas(max_sessions=4) as (scene, endpoint, party):
         alice = party("alice")
         ends, lasts = await alice.open_all()

@@ -59,7 +59,9 @@ def command(tmp_path: Path) -> list[str]:
     return [sys.executable, str(path)]
 
 
-async def test_client_caches_a_resource_until_the_resource_changes_or_the_caller_requests_a_refresh(command: list[str]) -> None:
+async def test_client_caches_a_resource_until_the_resource_changes_or_the_caller_requests_a_refresh(
+    command: list[str],
+) -> None:
     send, told = trio.open_memory_channel[str](10)
     with trio.fail_after(PATIENCE):
         async with open_stdio(command, era="modern", on_resource_updated=send.send_nowait) as client:

@@ -382,7 +382,9 @@ def test_cancel_acknowledged_extension_raises_for_an_invalid_max_wait(wait: floa
 # What a server says
 
 
-async def test_cancel_request_sent_after_the_reply_gets_the_state_finished_and_the_outcome_of_the_call(era: Era) -> None:
+async def test_cancel_request_sent_after_the_reply_gets_the_state_finished_and_the_outcome_of_the_call(
+    era: Era,
+) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         await client.call_tool("quick", meta={TOKEN: "q" * 22})
@@ -392,7 +394,9 @@ async def test_cancel_request_sent_after_the_reply_gets_the_state_finished_and_t
         assert await cancelled(client, "n" * 22) == {"state": "finished", "outcome": "error"}
 
 
-async def test_concurrent_cancel_requests_with_the_same_cancel_token_all_get_the_state_stopped(era: Era, autojump_clock: Any) -> None:
+async def test_concurrent_cancel_requests_with_the_same_cancel_token_all_get_the_state_stopped(
+    era: Era, autojump_clock: Any
+) -> None:
     slow = Slow()
     token = "t" * 22
     async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
@@ -412,7 +416,9 @@ async def test_concurrent_cancel_requests_with_the_same_cancel_token_all_get_the
         nursery.cancel_scope.cancel()
 
 
-async def test_cancel_request_that_its_sender_stops_awaiting_does_not_affect_the_cancelled_handler(era: Era, autojump_clock: Any) -> None:
+async def test_cancel_request_that_its_sender_stops_awaiting_does_not_affect_the_cancelled_handler(
+    era: Era, autojump_clock: Any
+) -> None:
     slow = Slow()
     token = "t" * 22
     async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:

@@ -236,7 +236,9 @@ async def test_confirm_cancels_reports_unknown_for_a_malformed_cancel_acknowledg
     assert (ending.state, ending.outcome, ending.behind) == (state, None, None)
 
 
-async def test_client_reads_the_state_reported_by_the_backend_in_the_cancel_acknowledgement_of_a_proxy(era: Era) -> None:
+async def test_client_reads_the_state_reported_by_the_backend_in_the_cancel_acknowledgement_of_a_proxy(
+    era: Era,
+) -> None:
     async with open_memory(server_that_says({"state": "relayed", "behind": "unknown"}), **options(era)) as client:
         ending = await left(client, {})
     assert (ending.state, ending.behind) == ("relayed", "unknown")

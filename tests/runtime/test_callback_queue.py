@@ -53,7 +53,9 @@ async def running(
         nursery.cancel_scope.cancel()
 
 
-async def test_queue_of_received_notifications_counts_received_and_handled_notifications(autojump_clock: MockClock) -> None:
+async def test_queue_of_received_notifications_counts_received_and_handled_notifications(
+    autojump_clock: MockClock,
+) -> None:
     async with running(Callback()) as queue:
         assert (queue.received, queue.handled, queue.dropped, queue.running) == (0, 0, 0, 0)
         for _ in range(3):
@@ -140,7 +142,9 @@ async def test_queued_notification_is_stored_as_json_text_only_if_it_is_large(
     assert seen[2] is third, "it does not wait either"
 
 
-async def test_waiting_until_notifications_are_handled_returns_immediately_if_the_queue_has_ended(autojump_clock: MockClock) -> None:
+async def test_waiting_until_notifications_are_handled_returns_immediately_if_the_queue_has_ended(
+    autojump_clock: MockClock,
+) -> None:
     async with running(Callback(a=1000)) as queue:
         queue.put(message("a"), 10)
         await wait_all_tasks_blocked()

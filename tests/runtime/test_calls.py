@@ -93,7 +93,9 @@ async def test_fail_after_silence_raises_after_the_given_seconds(autojump_clock:
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_progress_of_a_call_inside_fail_after_silence_restarts_the_timeout_of_the_block(autojump_clock: object) -> None:
+async def test_progress_of_a_call_inside_fail_after_silence_restarts_the_timeout_of_the_block(
+    autojump_clock: object,
+) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         mailbox = call()
@@ -114,14 +116,18 @@ async def test_fail_after_silence_never_exceeds_its_maximum(autojump_clock: obje
     assert trio.current_time() == pytest.approx(begun + 10)
 
 
-async def test_fail_after_silence_raises_after_its_maximum_if_the_maximum_is_below_the_seconds(autojump_clock: object) -> None:
+async def test_fail_after_silence_raises_after_its_maximum_if_the_maximum_is_below_the_seconds(
+    autojump_clock: object,
+) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=1):
         await trio.sleep_forever()
     assert trio.current_time() == pytest.approx(begun + 1)
 
 
-async def test_progress_of_one_call_restarts_the_timeouts_of_all_enclosing_fail_after_silence_blocks(autojump_clock: object) -> None:
+async def test_progress_of_one_call_restarts_the_timeouts_of_all_enclosing_fail_after_silence_blocks(
+    autojump_clock: object,
+) -> None:
     begun = trio.current_time()
     with fail_after_silence(10, maximum=100) as outer:
         with pytest.raises(trio.TooSlowError), fail_after_silence(3, maximum=100):

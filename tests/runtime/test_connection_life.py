@@ -337,7 +337,9 @@ async def test_call_made_after_the_connection_has_ended_fails_with_connection_lo
             await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
-async def test_requests_of_a_cancelled_connection_are_cancelled_with_the_cause_value_parent(autojump_clock: MockClock) -> None:
+async def test_requests_of_a_cancelled_connection_are_cancelled_with_the_cause_value_parent(
+    autojump_clock: MockClock,
+) -> None:
     async with serving() as this:
         await this.call(1, seconds=1000)
     [(_, cause, reason, _)] = this.handler.cancels
@@ -404,7 +406,9 @@ async def test_connection_passes_list_changes_and_logs_to_its_handler(autojump_c
         assert len(this.handler.told) == 3
 
 
-async def test_notification_that_the_server_gives_to_a_connection_is_sent_to_the_peer(autojump_clock: MockClock) -> None:
+async def test_notification_that_the_server_gives_to_a_connection_is_sent_to_the_peer(
+    autojump_clock: MockClock,
+) -> None:
     async with serving() as this:
         this.connection.notify("notifications/tools/list_changed")
         await this.connection.room()

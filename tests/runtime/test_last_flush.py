@@ -34,7 +34,9 @@ async def test_last_flush_at_shutdown_ends_when_the_drain_time_is_over(autojump_
     assert await seconds_of(flush) == 5
 
 
-async def test_last_flush_at_shutdown_may_take_400_ms_even_if_the_drain_time_is_already_over(autojump_clock: MockClock) -> None:
+async def test_last_flush_at_shutdown_may_take_400_ms_even_if_the_drain_time_is_already_over(
+    autojump_clock: MockClock,
+) -> None:
     flush = LastFlush()
     flush.end_at(trio.current_time() - 5)
     assert await seconds_of(flush) == LEAST_FLUSH == 0.4

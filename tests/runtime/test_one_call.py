@@ -41,7 +41,9 @@ async def test_call_counts_as_time_limited_if_a_deadline_or_a_timeout_block_appl
         assert call().wants_progress
 
 
-async def test_progress_of_a_call_restarts_the_timeout_of_fail_after_silence_but_not_of_fail_after_work(autojump_clock: MockClock) -> None:
+async def test_progress_of_a_call_restarts_the_timeout_of_fail_after_silence_but_not_of_fail_after_work(
+    autojump_clock: MockClock,
+) -> None:
     with fail_after_silence(5, maximum=100), fail_after_work(50):
         mailbox = call()
         await trio.sleep(4)

@@ -256,7 +256,9 @@ async def test_tasks_cancel_cancels_the_open_elicitation_of_the_task(autojump_cl
         assert (await ask(client, "tasks/get", taskId=task))["status"] == "cancelled"
 
 
-async def test_elicitation_is_cancelled_if_the_task_handler_stops_awaiting_the_elicitation(autojump_clock: MockClock) -> None:
+async def test_elicitation_is_cancelled_if_the_task_handler_stops_awaiting_the_elicitation(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as client:
         task = await create(client, "impatient")
         asked = await question(client)

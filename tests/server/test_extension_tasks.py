@@ -42,7 +42,9 @@ async def test_call_without_the_tasks_extension_never_returns_a_task(autojump_cl
         assert await peer.text("sleep", {"seconds": 5}) == "slept 5"
 
 
-async def test_tasks_extension_declared_in_one_request_does_not_apply_to_the_next_request(autojump_clock: MockClock) -> None:
+async def test_tasks_extension_declared_in_one_request_does_not_apply_to_the_next_request(
+    autojump_clock: MockClock,
+) -> None:
     async with knowing(slow_server(), {}) as peer:
         peer.capabilities = KNOWS
         await task_of(peer, "sleep", {"seconds": 5})

@@ -56,7 +56,9 @@ def test_arguments_of_type_set_have_a_lower_size_limit_if_hashes_of_their_items_
     ],
     ids=["small integers", "text", "keys that are text", "few of anything", "few keys"],
 )
-def test_arguments_of_type_set_are_accepted_if_small_or_if_hashes_of_their_items_cannot_collide(kind: Any, values: Any) -> None:
+def test_arguments_of_type_set_are_accepted_if_small_or_if_hashes_of_their_items_cannot_collide(
+    kind: Any, values: Any
+) -> None:
     assert len(taking(kind)(values)["values"]) == len(values)
 
 

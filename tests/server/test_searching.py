@@ -112,7 +112,9 @@ async def test_call_tool_of_the_tool_search_returns_an_error_result_for_a_tool_t
 
 
 @ERAS
-async def test_task_tool_called_through_the_tool_search_tool_call_tool_runs_as_a_task(era: str, autojump_clock: MockClock) -> None:
+async def test_task_tool_called_through_the_tool_search_tool_call_tool_runs_as_a_task(
+    era: str, autojump_clock: MockClock
+) -> None:
     server = many()
     server.searchable()
     async with open_memory(server, era=era) as client:

@@ -70,7 +70,9 @@ def test_io_error_during_an_sqlite_commit_raises_uncertain(code: int, expected: 
     connection.close()
 
 
-def test_original_error_is_raised_if_that_error_has_already_rolled_back_the_sqlite_transaction(connection: sqlite3.Connection):
+def test_original_error_is_raised_if_that_error_has_already_rolled_back_the_sqlite_transaction(
+    connection: sqlite3.Connection,
+):
     connection.execute("INSERT INTO numbers VALUES (1)")
     with pytest.raises(sqlite3.IntegrityError), transaction(connection):
         connection.execute("INSERT OR ROLLBACK INTO numbers VALUES (1)")

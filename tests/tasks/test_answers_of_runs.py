@@ -244,7 +244,9 @@ async def test_rerun_of_a_task_reuses_answers_and_keeps_unanswered_elicitations_
     assert runs == [{0: "Ada", 1: "Bob", 2: "Cyd"}]
 
 
-async def test_rerun_of_a_task_sends_concurrent_elicitations_with_equal_messages_again(autojump_clock: MockClock) -> None:
+async def test_rerun_of_a_task_sends_concurrent_elicitations_with_equal_messages_again(
+    autojump_clock: MockClock,
+) -> None:
     process = Process(lambda ctx: _same_words(ctx), "again")
     async with process.serving() as caller:
         process.task_id = await caller.start("work")
@@ -289,7 +291,9 @@ async def test_answer_to_an_elicitation_that_a_task_withdrew_is_discarded(autoju
     assert (2, 0, "the second") not in got
 
 
-async def test_rerun_of_a_task_reuses_elicitation_answers_given_before_the_task_started(autojump_clock: MockClock) -> None:
+async def test_rerun_of_a_task_reuses_elicitation_answers_given_before_the_task_started(
+    autojump_clock: MockClock,
+) -> None:
     """As docs/guarantees/task-restarts.md says: all answers that the client has given."""
     runs = list[list[str]]()
 
@@ -328,7 +332,9 @@ async def test_rerun_of_a_task_reuses_elicitation_answers_given_before_the_task_
             assert (sorted(runs[-1]), await process.asked(caller)) == (before, {})
 
 
-async def test_rerun_of_a_task_reuses_answers_to_input_requests_that_its_handler_returned(autojump_clock: MockClock) -> None:
+async def test_rerun_of_a_task_reuses_answers_to_input_requests_that_its_handler_returned(
+    autojump_clock: MockClock,
+) -> None:
     runs = list[Any]()
 
     async def work(ctx: RequestContext) -> Any:

@@ -87,7 +87,9 @@ async def test_task_that_ends_within_the_drain_timeout_at_shutdown_keeps_its_res
     assert b"done" in record.outcome.json
 
 
-async def test_task_that_runs_longer_than_the_drain_timeout_fails_with_a_message_about_the_shutdown(autojump_clock: MockClock) -> None:
+async def test_task_that_runs_longer_than_the_drain_timeout_fails_with_a_message_about_the_shutdown(
+    autojump_clock: MockClock,
+) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("once", seconds=60)
@@ -99,7 +101,9 @@ async def test_task_that_runs_longer_than_the_drain_timeout_fails_with_a_message
     assert b"the server was shut down while the task was running" in record.outcome.json
 
 
-async def test_restartable_task_is_given_up_for_other_servers_immediately_at_shutdown(autojump_clock: MockClock) -> None:
+async def test_restartable_task_is_given_up_for_other_servers_immediately_at_shutdown(
+    autojump_clock: MockClock,
+) -> None:
     store, ends = MemoryTaskStore(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("again", seconds=60)
@@ -133,7 +137,9 @@ async def lost(caller: Caller) -> None:
         await caller.call("plain", seconds=60)
 
 
-async def test_tasks_and_plain_requests_are_cancelled_at_the_same_time_at_the_drain_timeout(autojump_clock: MockClock) -> None:
+async def test_tasks_and_plain_requests_are_cancelled_at_the_same_time_at_the_drain_timeout(
+    autojump_clock: MockClock,
+) -> None:
     store, ends = MemoryTaskStore(), Ends()
     ours, theirs = memory_transport_pair()
     async with trio.open_nursery() as nursery:

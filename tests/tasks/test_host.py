@@ -454,7 +454,9 @@ async def test_first_task_requested_during_shutdown_is_refused(autojump_clock: M
                 await client._connection.outbound.request("tools/call", params, client.revision)
 
 
-async def test_task_support_that_is_initialized_during_shutdown_does_not_delay_the_shutdown(autojump_clock: MockClock) -> None:
+async def test_task_support_that_is_initialized_during_shutdown_does_not_delay_the_shutdown(
+    autojump_clock: MockClock,
+) -> None:
     with trio.fail_after(1):
         async with server_of()._running() as running:
             assert len(running.tasks.host()) == 0

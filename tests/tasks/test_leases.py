@@ -206,7 +206,9 @@ async def test_task_outcome_is_discarded_if_a_process_stores_it_after_losing_the
         assert await other.text(task_id) == "run 2"
 
 
-async def test_server_statistics_count_tasks_taken_over_from_other_processes_and_refused_writes(autojump_clock: MockClock) -> None:
+async def test_server_statistics_count_tasks_taken_over_from_other_processes_and_refused_writes(
+    autojump_clock: MockClock,
+) -> None:
     store = MemoryTaskStore()
     first, second = Work().server(LateStore(store), shields=True), Work().server(store)
     async with calling(first) as caller, calling(second) as other:
@@ -216,7 +218,9 @@ async def test_server_statistics_count_tasks_taken_over_from_other_processes_and
         assert (second.statistics().takeovers, second.statistics().refused_writes) == (1, 0)
 
 
-async def test_task_that_is_cancelled_through_another_process_stops_at_the_next_poll_of_the_store(autojump_clock: MockClock) -> None:
+async def test_task_that_is_cancelled_through_another_process_stops_at_the_next_poll_of_the_store(
+    autojump_clock: MockClock,
+) -> None:
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(DeafStore(store))) as caller, calling(work.server(store)) as other:
         task_id = await caller.start("work")
@@ -252,7 +256,9 @@ async def test_unreadable_task_record_does_not_block_a_cancel_sent_to_another_pr
         assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
 
 
-async def test_process_with_an_unreadable_task_record_still_takes_over_tasks_of_dead_processes(autojump_clock: MockClock) -> None:
+async def test_process_with_an_unreadable_task_record_still_takes_over_tasks_of_dead_processes(
+    autojump_clock: MockClock,
+) -> None:
     store, work, others = MemoryTaskStore(), Work(), Work()
     spoiled, dead = SpoiledStore(store), TouchyStore(store)
     server = work.server(spoiled)
@@ -428,7 +434,9 @@ def lose_one_renewal(store: Any) -> None:
     store.renew = lose
 
 
-async def test_process_that_claims_its_own_task_after_the_lease_expired_continues_the_run(autojump_clock: MockClock) -> None:
+async def test_process_that_claims_its_own_task_after_the_lease_expired_continues_the_run(
+    autojump_clock: MockClock,
+) -> None:
     """Its lease was over, and renewals were late."""
     store, work = MemoryTaskStore(), Work()
     async with calling(work.server(store)) as caller:
@@ -539,7 +547,9 @@ async def test_process_that_renews_a_lease_while_its_claim_of_the_same_task_is_p
     assert work.causes == []
 
 
-async def test_process_that_claims_its_own_task_back_from_a_dead_process_restarts_the_task(autojump_clock: MockClock) -> None:
+async def test_process_that_claims_its_own_task_back_from_a_dead_process_restarts_the_task(
+    autojump_clock: MockClock,
+) -> None:
     """What the other one did is not for a run that began before."""
     store, work, others = MemoryTaskStore(), Work(), Work()
     way, other_way = LateStore(store), LateStore(store)
@@ -557,7 +567,9 @@ async def test_process_that_claims_its_own_task_back_from_a_dead_process_restart
         assert await caller.text(task_id) == "run 3"
 
 
-async def test_run_of_a_task_that_lost_its_lease_in_a_store_outage_does_not_count_as_an_attempt(autojump_clock: MockClock) -> None:
+async def test_run_of_a_task_that_lost_its_lease_in_a_store_outage_does_not_count_as_an_attempt(
+    autojump_clock: MockClock,
+) -> None:
     store, work = TouchyStore(), Work()
     async with calling(work.server(store, max_attempts=1)) as caller:
         task_id = await caller.start("work")
@@ -571,7 +583,9 @@ async def test_run_of_a_task_that_lost_its_lease_in_a_store_outage_does_not_coun
         assert await caller.text(task_id) == "run 1"
 
 
-async def test_tasks_are_claimed_in_small_groups_and_lease_renewals_go_before_each_claim(autojump_clock: MockClock) -> None:
+async def test_tasks_are_claimed_in_small_groups_and_lease_renewals_go_before_each_claim(
+    autojump_clock: MockClock,
+) -> None:
     store = CountingStore()
     work, first = Work(), Work()
     async with trio.open_nursery() as nursery:

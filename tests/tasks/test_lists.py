@@ -99,7 +99,9 @@ async def test_anonymous_client_lists_only_tasks_of_its_own_connection(
 
 
 @PEERS
-async def test_task_list_cursor_stays_valid_even_if_the_task_at_the_cursor_was_deleted(autojump_clock: MockClock, peer: Peer) -> None:
+async def test_task_list_cursor_stays_valid_even_if_the_task_at_the_cursor_was_deleted(
+    autojump_clock: MockClock, peer: Peer
+) -> None:
     async with listing(peer) as (client, store):
         ids = await started(client, 105)
         first, cursor = await page(client)

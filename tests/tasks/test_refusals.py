@@ -16,7 +16,9 @@ def test_stored_elicitation_error_decodes_to_the_same_peer_error(data: object) -
 
 
 @pytest.mark.parametrize("error", [ProtocolViolation("the answer cannot be read"), None])
-def test_stored_elicitation_error_that_is_no_peer_error_decodes_to_protocol_violation(error: ProtocolViolation | None) -> None:
+def test_stored_elicitation_error_that_is_no_peer_error_decodes_to_protocol_violation(
+    error: ProtocolViolation | None,
+) -> None:
     assert isinstance(decode_answer(encode_refusal(error)), ProtocolViolation)
 
 

@@ -165,7 +165,9 @@ async def test_elicitation_answer_given_while_no_process_runs_the_task_is_used_a
         assert await caller.text(task_id) == "{'name': 'Ada'} and {'name': 'Bob'}"
 
 
-async def test_task_cancelled_between_the_death_and_restart_of_its_process_stays_cancelled(autojump_clock: MockClock) -> None:
+async def test_task_cancelled_between_the_death_and_restart_of_its_process_stays_cancelled(
+    autojump_clock: MockClock,
+) -> None:
     store, runs = MemoryTaskStore(), list[Any]()
     async with dying(store, runs) as caller:
         task_id = await caller.start("again", seconds=60)

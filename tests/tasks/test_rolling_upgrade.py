@@ -109,7 +109,9 @@ async def test_task_record_in_a_newer_format_is_left_to_processes_of_the_newer_v
         assert await today.text(ours) == "done by old"
 
 
-async def test_process_of_the_next_version_continues_a_task_record_written_by_the_current_version(stores: list[Any]) -> None:
+async def test_process_of_the_next_version_continues_a_task_record_written_by_the_current_version(
+    stores: list[Any],
+) -> None:
     old, new = stores
     new._codec = NextCodec()
     work = Work()

@@ -32,7 +32,9 @@ def written() -> dict[tuple[RunPhase, RunStep], RunPhase]:
 
 
 @pytest.mark.parametrize(("phase", "step"), list(product(RunPhase, RunStep)))
-def test_each_step_of_a_task_run_leads_to_the_phase_in_the_docstring_table_or_raises(phase: RunPhase, step: RunStep) -> None:
+def test_each_step_of_a_task_run_leads_to_the_phase_in_the_docstring_table_or_raises(
+    phase: RunPhase, step: RunStep
+) -> None:
     after = written().get((phase, step))
     if after is None:
         with pytest.raises(IllegalStep, match=f"step {step.name} is not allowed for a task in phase {phase.name}"):

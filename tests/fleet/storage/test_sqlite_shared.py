@@ -637,7 +637,9 @@ async def test_messages_for_a_replica_beyond_the_byte_limit_in_sqlite_are_report
         assert await soon(anext(letters)) == b"later"
 
 
-async def test_large_messages_for_a_replica_are_read_from_sqlite_one_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_large_messages_for_a_replica_are_read_from_sqlite_one_at_a_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._BATCH_BYTES", 1000)
     sent = [b"a" * 5000, b"b" * 400, b"c" * 400, b"d" * 400, b"e" * 5000]
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:

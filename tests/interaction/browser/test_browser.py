@@ -17,7 +17,9 @@ PAGE = Path(__file__).with_name("page.html").read_bytes()
 pytestmark = needs_chromium
 
 
-async def test_browser_page_can_call_a_tool_and_show_its_progress_and_cancel_the_call_over_websocket(tmp_path: Path) -> None:
+async def test_browser_page_can_call_a_tool_and_show_its_progress_and_cancel_the_call_over_websocket(
+    tmp_path: Path,
+) -> None:
     server, reports = Server("for pages"), Heard()
     ended, causes = trio.Event(), []
 

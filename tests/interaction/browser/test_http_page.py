@@ -19,7 +19,9 @@ USER = Path(__file__).with_name("http_user.html")
 pytestmark = needs_chromium
 
 
-async def test_browser_page_of_another_origin_can_call_a_tool_and_show_progress_and_cancel_over_http(tmp_path: Path) -> None:
+async def test_browser_page_of_another_origin_can_call_a_tool_and_show_progress_and_cancel_over_http(
+    tmp_path: Path,
+) -> None:
     server, reports = Server("for pages"), Heard()
     ended, causes = trio.Event(), []
 

@@ -270,7 +270,9 @@ async def test_server_request_with_invalid_id_is_not_answered(autojump_clock: ob
     assert pong["id"] == "p"
 
 
-async def test_error_with_a_code_raised_by_a_sampling_handler_is_sent_to_the_server_with_that_code(autojump_clock: object) -> None:
+async def test_error_with_a_code_raised_by_a_sampling_handler_is_sent_to_the_server_with_that_code(
+    autojump_clock: object,
+) -> None:
     async def reject(_: CreateMessageParams) -> CreateMessageResult:
         raise CodedError(-1, "User rejected sampling request")
 

@@ -55,7 +55,9 @@ async def test_std_07_invalid_line_is_reported_and_next_line_is_handled(
     assert all(record.levelno <= logging.WARNING for record in caplog.records)
 
 
-async def test_std_07_client_counts_invalid_lines_of_a_server_process_and_does_not_answer_the_lines(tmp_path: Path) -> None:
+async def test_std_07_client_counts_invalid_lines_of_a_server_process_and_does_not_answer_the_lines(
+    tmp_path: Path,
+) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -84,7 +86,9 @@ text(call)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_call_succeeds_although_the_server_prints_20000_other_lines_to_stdout_before_the_reply(tmp_path: Path, era: Any) -> None:
+async def test_call_succeeds_although_the_server_prints_20000_other_lines_to_stdout_before_the_reply(
+    tmp_path: Path, era: Any
+) -> None:
     raw = RawServer(tmp_path, PRINTS)
     told: list[UnreadableMessage] = []
     with trio.fail_after(PATIENCE):
@@ -305,7 +309,9 @@ text(asked[1], "the other")
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_oversized_response_fails_only_its_call_even_if_the_id_is_the_last_field(tmp_path: Path, era: Any) -> None:
+async def test_oversized_response_fails_only_its_call_even_if_the_id_is_the_last_field(
+    tmp_path: Path, era: Any
+) -> None:
     """So does the TypeScript SDK write its replies."""
     raw = RawServer(tmp_path, TYPESCRIPT)
     outcomes: list[str] = []

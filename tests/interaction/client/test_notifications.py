@@ -45,7 +45,9 @@ async def test_log_callbacks_run_in_order_of_arrival_and_finish_before_call_retu
         assert told[-1] == "after the answer"
 
 
-async def test_callbacks_for_list_and_resource_changes_run_one_at_a_time_in_order_of_arrival(autojump_clock: object) -> None:
+async def test_callbacks_for_list_and_resource_changes_run_one_at_a_time_in_order_of_arrival(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.notify("notifications/resources/updated", {"uri": "x:1"})
@@ -176,7 +178,9 @@ async def test_s2c_02_list_changed_callback_can_list_tools_of_another_process_du
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_progress_callback_can_make_another_call_with_the_client_that_runs_the_callback(autojump_clock: object) -> None:
+async def test_progress_callback_can_make_another_call_with_the_client_that_runs_the_callback(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         outer = await peer.until("tools/call")

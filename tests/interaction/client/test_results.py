@@ -417,7 +417,9 @@ async def test_call_returns_response_sent_just_before_the_server_closes_its_outp
         assert text_of(await client.call_tool("any")) == "last words"
 
 
-async def test_request_method_of_a_client_can_send_any_mcp_method_and_returns_plain_data(autojump_clock: object) -> None:
+async def test_request_method_of_a_client_can_send_any_mcp_method_and_returns_plain_data(
+    autojump_clock: object,
+) -> None:
     async with scripted(_answering({"anything": [1]})) as (channel, peer), open_client(channel) as client:
         assert await client.request("tools/list", {"cursor": "c"}, dict, meta={"k": "v"}) == {"anything": [1]}
     assert peer.wire[-1]["params"] == {"cursor": "c", "_meta": {"k": "v"}}

@@ -212,7 +212,9 @@ async def test_tmo_06_session_continues_after_the_deadline_for_opening_it_passes
             over.set()
 
 
-async def test_tmo_07_cancels_timeouts_lost_connections_and_peer_errors_raise_distinct_exception_types(autojump_clock: object) -> None:
+async def test_tmo_07_cancels_timeouts_lost_connections_and_peer_errors_raise_distinct_exception_types(
+    autojump_clock: object,
+) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY)
         await server.expect_cancel(await server.expect_call("user cancel"), "enough")

@@ -66,7 +66,9 @@ async def test_client_with_send_cancels_false_does_not_cancel_an_unanswered_disc
     assert "notifications/cancelled" not in methods_in(peer.wire)
 
 
-async def test_client_with_send_cancels_false_sends_no_cancel_when_a_listen_stream_closes(autojump_clock: object) -> None:
+async def test_client_with_send_cancels_false_sends_no_cancel_when_a_listen_stream_closes(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered(capabilities={"tools": {"listChanged": True}})
         listen = await peer.until("subscriptions/listen")

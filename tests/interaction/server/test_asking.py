@@ -208,7 +208,9 @@ def tasks_after_a_cancel(client: RawClient) -> str:
 
 @pytest.mark.parametrize("vanishes", [False, True])
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_s2c_05_client_that_vanishes_fails_only_handlers_that_wait_for_that_client(start: Start, vanishes: bool) -> None:
+def test_s2c_05_client_that_vanishes_fails_only_handlers_that_wait_for_that_client(
+    start: Start, vanishes: bool
+) -> None:
     with start(revision=LATEST_LEGACY) as other:
         tasks = tasks_after_a_cancel(other)
         other.started("sleep", {"ms": 60_000}, id="other")

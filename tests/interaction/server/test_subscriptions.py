@@ -92,7 +92,9 @@ def test_mod_01_each_of_20_listen_streams_receives_only_the_changes_that_match_i
     ("transport", "way"),
     [("stdio", "signal"), ("stdio", "end of input"), ("websocket", "signal"), ("http", "signal")],
 )
-def test_mod_02_listen_stream_ends_with_last_changes_then_cancelled_notification_then_result(start: Start, way: str) -> None:
+def test_mod_02_listen_stream_ends_with_last_changes_then_cancelled_notification_then_result(
+    start: Start, way: str
+) -> None:
     """A WebSocket has no half that could be closed: who closes it hears no more."""
     with start(revision=MODERN) as client:
         listen(client, "s", toolsListChanged=True, resourceSubscriptions=[TEXT, NOTE])

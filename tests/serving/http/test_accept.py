@@ -81,7 +81,9 @@ ONE_TYPE = {
 
 @pytest.mark.parametrize("era", SERVED)
 @pytest.mark.parametrize("kind", ONE_TYPE)
-async def test_post_with_only_one_media_type_in_its_accept_header_gets_a_response_of_that_type(era: str, kind: str) -> None:
+async def test_post_with_only_one_media_type_in_its_accept_header_gets_a_response_of_that_type(
+    era: str, kind: str
+) -> None:
     async with serving(era) as (endpoint, _):
         for accept in ONE_TYPE[kind]:
             headers = await opened(endpoint, era, accept)

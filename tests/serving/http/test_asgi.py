@@ -283,7 +283,9 @@ async def test_s2c_09_sampling_request_fails_if_the_body_of_its_answer_is_reject
         await post.over.wait()
 
 
-async def test_htt_22_bodies_that_one_caller_sends_incompletely_leave_memory_for_a_later_asgi_request(served: Served) -> None:
+async def test_htt_22_bodies_that_one_caller_sends_incompletely_leave_memory_for_a_later_asgi_request(
+    served: Served,
+) -> None:
     limits = Limits(max_unread_bytes=100_000, max_message_bytes=40_000)
     async with asking(served.server, limits=limits) as ask:
         length = str(40_000)

@@ -232,7 +232,9 @@ async def test_sampling_answer_is_accepted_beyond_the_memory_limit(autojump_cloc
         assert [text_of(reply) for reply in await rest_of(asking)] == ["m has answered"]
 
 
-async def test_memory_of_a_request_that_awaits_input_is_released_when_the_retry_arrives(autojump_clock: MockClock) -> None:
+async def test_memory_of_a_request_that_awaits_input_is_released_when_the_retry_arrives(
+    autojump_clock: MockClock,
+) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
         headers, body = of_modern(1, "ask_about")

@@ -183,7 +183,9 @@ async def test_redis_script_that_fails_after_its_first_write_raises_uncertain(re
         assert link.is_up
 
 
-async def test_redis_link_opens_a_new_connection_after_redis_reports_that_it_is_read_only(redis_server: RedisServer) -> None:
+async def test_redis_link_opens_a_new_connection_after_redis_reports_that_it_is_read_only(
+    redis_server: RedisServer,
+) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         redis_server.ask("REPLICAOF", "127.0.0.1", free_port())

@@ -248,7 +248,9 @@ async def test_all_redis_keys_and_channels_begin_with_the_prefix(redis_url: str,
         redis_server.ask("ACL", "DELUSER", "replica")
 
 
-async def test_storages_with_different_server_names_or_different_redis_prefixes_share_no_data(redis_url: str, redis_server: RedisServer):
+async def test_storages_with_different_server_names_or_different_redis_prefixes_share_no_data(
+    redis_url: str, redis_server: RedisServer
+):
     """Whatever the names: none stands for another."""
     pairs = [("a", "b"), ("a", "b:1"), ("a:b", "1"), ("a", "{b}"), ("a", "B"), ("a", "*"), ("a", ""), ("", "a")]
     for prefix, name in pairs:
@@ -525,7 +527,9 @@ async def test_replica_misses_no_change_after_a_redis_failover_that_lost_writes(
         assert (await one.changes.read_since(seen)).changed == ["new"]
 
 
-async def test_replica_receives_a_report_of_lost_notifications_if_a_change_notification_is_too_large(storage: RedisStorage):
+async def test_replica_receives_a_report_of_lost_notifications_if_a_change_notification_is_too_large(
+    storage: RedisStorage,
+):
     async with storage.join("tested") as one, one.changes.watch() as hints:
         start = (await one.changes.read_since(None)).cursor
         things = [f"resource:{number:01000}" for number in range(100)]

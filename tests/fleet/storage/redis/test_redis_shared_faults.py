@@ -351,7 +351,9 @@ async def test_each_message_between_replicas_is_handled_once_despite_repeated_re
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_redis_list_of_messages_for_a_replica_is_limited_in_length_bytes_and_age(redis_server: RedisServer) -> None:
+async def test_redis_list_of_messages_for_a_replica_is_limited_in_length_bytes_and_age(
+    redis_server: RedisServer,
+) -> None:
     async with RedisStorage(redis_server.url, limit=10.0).join("tested") as one:
         for number in range(1100):
             await one.courier.send("nobody", b"%04d" % number + bytes(4000))

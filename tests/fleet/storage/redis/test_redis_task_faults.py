@@ -60,7 +60,9 @@ async def test_task_change_is_applied_once_if_it_is_retried_after_an_uncertain_o
     await with_faults(redis_server, attempt, check)
 
 
-async def test_each_task_is_claimed_by_at_most_one_replica_after_a_claim_with_an_uncertain_outcome(redis_server: RedisServer):
+async def test_each_task_is_claimed_by_at_most_one_replica_after_a_claim_with_an_uncertain_outcome(
+    redis_server: RedisServer,
+):
     """Others get what was not claimed, and nobody has what was."""
 
     async def attempt(one: Replica, number: int) -> None:

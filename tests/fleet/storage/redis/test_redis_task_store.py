@@ -452,7 +452,9 @@ def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_scripts")
-async def test_task_store_call_split_into_several_redis_scripts_has_the_effect_of_a_single_script(store: RedisTaskStore):
+async def test_task_store_call_split_into_several_redis_scripts_has_the_effect_of_a_single_script(
+    store: RedisTaskStore,
+):
     names = [f"task {number}" for number in range(7)]
     for name in names:
         one = await create(store, record(name))
