@@ -22,7 +22,7 @@ _ONE_ERA: Final = "all requests of one connection reach the server in the era of
 _OPENING: Final = "what comes before any opening is refused by the proxy"
 
 DIRECT_ONLY: Final = {
-    "test_sa_14_el_18_ro_05_raw_requests_skip_capability_checks_and_decoding": _GATES,
+    "test_sa_14_el_18_ro_05_raw_requests_to_a_client_skip_capability_checks_and_decoding": _GATES,
     "test_el_13_invalid_elicitation_answer_raises_protocol_violation": _NO_RESULT,
     "test_roots_answer_that_is_not_json_raises_in_the_handler": _NO_RESULT,
     "test_cx_07_result_of_a_roots_request_is_validated": _NO_RESULT,

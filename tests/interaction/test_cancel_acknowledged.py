@@ -118,7 +118,7 @@ async def test_cancelled_call_raises_cancelled_after_it_waits_for_the_handler(er
     assert [each.state for each in [*endings, *others]] == ["stopped", "stopped"]
 
 
-async def test_cancelled_call_waits_for_a_shielded_handler_at_most_the_seconds_given_as_within(
+async def test_cancelled_call_waits_for_a_shielded_handler_only_for_the_seconds_in_the_option_within(
     era: Era, autojump_clock: Any
 ) -> None:
     slow = Slow(limits=Limits(cleanup_grace=1))
@@ -147,7 +147,7 @@ async def test_call_cancelled_while_it_is_queued_never_runs(era: Era, way: str, 
     assert len(slow.metas) == 1
 
 
-async def test_confirm_cancels_reports_abandoned_if_the_handler_thread_does_not_end_within_cleanup_grace(
+async def test_confirm_cancels_reports_state_abandoned_if_the_handler_thread_exceeds_cleanup_grace(
     era: Era,
 ) -> None:
     server = Server("threads", extensions=[CancelAcknowledged()], limits=Limits(cleanup_grace=0.3))
@@ -174,7 +174,7 @@ async def test_confirm_cancels_reports_abandoned_if_the_handler_thread_does_not_
     assert ending.seconds < 20
 
 
-async def test_confirm_cancels_reports_unsent_for_a_call_cancelled_before_it_was_sent(era: Era) -> None:
+async def test_confirm_cancels_reports_state_unsent_for_a_call_cancelled_before_it_was_sent(era: Era) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         with confirm_cancels() as endings, trio.CancelScope() as scope:
@@ -350,7 +350,7 @@ async def test_confirm_cancels_inside_a_cancelled_handler_stops_waiting_before_c
     assert waited[0] < 2
 
 
-async def test_confirm_cancels_reports_lost_if_the_client_closes(era: Era, autojump_clock: Any) -> None:
+async def test_confirm_cancels_reports_state_lost_if_the_client_closes(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(cleanup_grace=1, drain_timeout=0.1))
     endings: list[CallEnding] = []
     async with trio.open_nursery() as nursery, opened(slow.server, era=era) as client:

@@ -65,7 +65,7 @@ async def test_client_keeps_cleanup_time_in_a_cancel_acknowledgement_if_it_is_wi
 @pytest.mark.parametrize(
     "said", ["NaN", "Infinity", "1e400", "-0.001", "1e297", "0.5", "true", "false", '"35"', "[]", "{}"]
 )
-async def test_client_reports_unknown_if_cleanup_time_in_a_cancel_acknowledgement_is_not_an_integer(
+async def test_client_reports_state_unknown_if_cleanup_time_in_a_cancel_acknowledgement_is_not_an_integer(
     autojump_clock: object, said: str, era: str
 ) -> None:
     ending = await ending_of(f'{{"state":"stopped","cleanupMs":{said}}}', era)
@@ -108,7 +108,7 @@ async def test_client_ignores_an_invalid_field_of_a_cancel_acknowledgement(
         '{"state":"silent"}',
     ],
 )
-async def test_client_reports_unknown_if_a_cancel_acknowledgement_has_no_state(
+async def test_client_reports_state_unknown_if_a_cancel_acknowledgement_has_no_state(
     autojump_clock: object, answer: str, era: str
 ) -> None:
     ending = await ending_of(answer, era)

@@ -67,7 +67,7 @@ async def test_proxy_with_a_shared_connection_confirms_that_the_backend_handler_
     assert (ending.state, ending.behind) == ("stopped", "stopped")
 
 
-async def test_proxy_reports_relayed_if_the_backend_lacks_the_cancel_acknowledged_extension(era: Era) -> None:
+async def test_proxy_reports_state_relayed_if_the_backend_lacks_the_cancel_acknowledged_extension(era: Era) -> None:
     silent = Server("plain")
     silent.tool(cancel_server.slow)
     async with open_memory(proxy(partial(open_memory, silent)), **options(era)) as client:
@@ -75,7 +75,7 @@ async def test_proxy_reports_relayed_if_the_backend_lacks_the_cancel_acknowledge
     assert (ending.state, ending.behind) == ("relayed", None)
 
 
-async def test_proxy_reports_overran_if_the_handler_in_the_backend_does_not_end(era: Era, autojump_clock: Any) -> None:
+async def test_proxy_reports_state_overran_if_the_handler_in_the_backend_does_not_end(era: Era, autojump_clock: Any) -> None:
     served = proxy(partial(open_memory, cancel_server.server), limits=Limits(cleanup_grace=2))
     async with open_memory(served, **options(era)) as client:
         ending = await left(client, {"cleanup": 30}, within=20)
@@ -84,13 +84,13 @@ async def test_proxy_reports_overran_if_the_handler_in_the_backend_does_not_end(
         await trio.sleep(40)
 
 
-async def test_proxy_reports_relayed_if_the_backend_does_not_answer(era: Era, autojump_clock: Any) -> None:
+async def test_proxy_reports_state_relayed_if_the_backend_does_not_answer(era: Era, autojump_clock: Any) -> None:
     served = proxy(partial(open_memory, server_that_says(None)), limits=Limits(cleanup_grace=2))
     async with open_memory(served, **options(era)) as client:
         assert (await left(client, {}, within=20)).state == "relayed"
 
 
-async def test_proxy_reports_relayed_if_the_connection_to_its_backend_was_lost_before_the_cancel(
+async def test_proxy_reports_state_relayed_if_its_backend_connection_was_lost_before_the_cancel(
     era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     convert = forwarding.upstream_error
@@ -120,7 +120,7 @@ async def test_proxy_reports_relayed_if_the_connection_to_its_backend_was_lost_b
     assert (ending.state, ending.behind) == ("relayed", None)
 
 
-async def test_proxy_reports_finished_if_the_backend_had_already_answered(era: Era) -> None:
+async def test_proxy_reports_state_finished_if_the_backend_had_already_answered(era: Era) -> None:
     async with open_memory(
         proxy(partial(open_memory, server_that_says({"state": "finished", "outcome": "error"}))), **options(era)
     ) as client:

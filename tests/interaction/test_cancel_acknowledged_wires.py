@@ -101,7 +101,7 @@ async def test_cancelled_call_is_confirmed_as_stopped_over_websocket(era: Era) -
         nursery.cancel_scope.cancel()
 
 
-async def test_confirm_cancels_reports_lost_if_the_server_dies_before_it_confirms_a_cancel(era: Era) -> None:
+async def test_confirm_cancels_reports_state_lost_if_the_server_dies_before_it_confirms_a_cancel(era: Era) -> None:
     async with open_stdio(forked_command([PROGRAM]), **options(era)) as client:
         ending = await left(client, {"cleanup": 0.2, "dies": True}, within=60)
     assert ending.state == "lost"
@@ -167,7 +167,7 @@ async def test_cancelled_call_that_runs_as_a_task_waits_for_the_cleanup_of_the_t
     assert ending.cleanup == pytest.approx(2, abs=0.2)
 
 
-async def test_confirm_cancels_reports_finished_for_a_call_whose_task_has_completed(autojump_clock: Any) -> None:
+async def test_confirm_cancels_reports_state_finished_for_a_call_whose_task_has_completed(autojump_clock: Any) -> None:
     """Its client, which has not asked yet, does not know."""
     server = Server("worker", extensions=[CancelAcknowledged()])
 
@@ -207,7 +207,7 @@ def server_that_says(answer: dict[str, Any] | None) -> Server:
     return server
 
 
-async def test_confirm_cancels_reports_silent_if_the_server_does_not_answer_the_cancel_request(
+async def test_confirm_cancels_reports_state_silent_if_the_server_does_not_answer_the_cancel_request(
     era: Era, autojump_clock: Any
 ) -> None:
     async with open_memory(server_that_says(None), **options(era)) as client:
@@ -228,7 +228,7 @@ async def test_confirm_cancels_reports_silent_if_the_server_does_not_answer_the_
         ({"state": "relayed", "behind": "anything"}, "relayed"),
     ],
 )
-async def test_confirm_cancels_reports_unknown_for_a_malformed_cancel_acknowledgement(
+async def test_confirm_cancels_reports_state_unknown_for_a_malformed_cancel_acknowledgement(
     era: Era, answer: dict[str, Any], state: str
 ) -> None:
     async with open_memory(server_that_says(answer), **options(era)) as client:

@@ -186,7 +186,7 @@ async def test_ch_14_ch_15_invalid_line_gets_one_error_and_the_connection_stays_
         assert codes == [-32700, None]
 
 
-async def test_ch_18_notifications_and_server_requests_keep_their_order(
+async def test_ch_18_notifications_and_requests_sent_by_a_handler_keep_their_order(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async def question(ctx: RequestContext) -> Any:

@@ -123,7 +123,7 @@ async def test_sa_10_sampling_result_is_typed_and_accepts_unknown_values(
         (lambda ctx: ctx.list_roots_raw(), "roots/list"),
     ],
 )
-async def test_sa_14_el_18_ro_05_raw_requests_skip_capability_checks_and_decoding(
+async def test_sa_14_el_18_ro_05_raw_requests_to_a_client_skip_capability_checks_and_decoding(
     autojump_clock: MockClock, asking: Asking, raw: Any, method: str
 ) -> None:
     async with connected(asking.server) as peer:
@@ -145,7 +145,7 @@ class Contact:
     weight: float | None = None
 
 
-async def test_el_06_el_16_elicitation_form_made_from_a_class_is_flat_and_has_no_mode(
+async def test_el_06_el_16_elicitation_form_made_from_a_class_is_flat_and_has_no_mode_field(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:

@@ -45,7 +45,7 @@ async def test_server_refuses_the_retry_of_a_handler_cancelled_because_more_than
         assert {reply["error"]["code"] for reply in replies if "error" in reply} == {-32602}
 
 
-async def test_call_of_a_handler_that_awaits_input_can_be_retried_while_the_server_is_full(
+async def test_call_of_a_handler_that_awaits_input_can_be_retried_while_no_request_slot_is_free(
     autojump_clock: MockClock,
 ) -> None:
     async with connected(asking(Limits(max_server_requests=1)), MODERN, ALL) as peer:

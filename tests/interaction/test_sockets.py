@@ -326,7 +326,7 @@ async def test_only_one_of_many_starting_servers_takes_over_a_dead_unix_socket(t
     assert not path.exists()
 
 
-async def test_server_does_not_replace_unix_socket_while_another_holds_the_lock(tmp_path: Path) -> None:
+async def test_server_does_not_replace_a_unix_socket_while_another_process_holds_its_lock(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
     other = os.open(tmp_path / "mcp.sock.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

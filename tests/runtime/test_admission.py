@@ -183,7 +183,7 @@ def test_request_slot_can_be_released_early_but_only_once() -> None:
     assert floor.started == [first, second, third]
 
 
-def test_request_that_is_ended_twice_is_counted_once() -> None:
+def test_request_slot_is_freed_only_once_even_if_the_end_of_a_request_is_reported_twice() -> None:
     floor = Floor(max_in_flight=1)
     first, second, third = floor.admit(3)
     floor.in_flight.ended(first)

@@ -18,13 +18,13 @@ def call(on_progress: OnProgress | None = None, bound: int = 100) -> Call:
     return Call(request, on_progress, Backlog(bound, 1_000_000))
 
 
-async def test_waiting_for_a_call_returns_the_value_passed_to_settle() -> None:
+async def test_waiting_for_a_call_returns_the_outcome_passed_to_its_settle_method() -> None:
     mailbox, end = call(), CallOutcome({"content": []}, None, 3)
     mailbox.settle(end)
     assert await mailbox.outcome() is end
 
 
-async def test_task_that_waits_for_a_call_continues_when_the_call_is_settled() -> None:
+async def test_task_that_waits_for_a_call_continues_when_the_settle_method_of_the_call_is_called() -> None:
     mailbox, sequence = call(), Sequencer()
     end = CallOutcome(None, ConnectionLost("gone"))
     async with trio.open_nursery() as nursery:

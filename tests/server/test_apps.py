@@ -131,7 +131,7 @@ async def test_app_view_contents_have_the_app_mime_type_and_content_security_pol
     assert AppPolicy.of(contents) == policy
 
 
-async def test_app_view_registered_without_a_policy_has_no_policy_in_meta(era: Era) -> None:
+async def test_app_view_without_an_app_policy_has_no_meta(era: Era) -> None:
     async with open_memory(dashboard(), era=era) as client:
         assert (await read(client)).meta is None
 
@@ -152,7 +152,7 @@ async def test_app_view_function_can_return_bytes_contents_or_a_read_result(form
     assert isinstance(contents, BlobResourceContents) or contents.meta["com.example/k"] == 1
 
 
-async def test_meta_of_the_returned_contents_overrides_the_policy_of_an_app_view() -> None:
+async def test_meta_of_the_contents_returned_by_an_app_view_overrides_the_app_policy() -> None:
     server = Server("w", extensions=[Apps()])
 
     @server.resource(VIEW, app=AppPolicy(prefers_border=True))
@@ -252,7 +252,7 @@ def test_tool_with_an_empty_ui_visibility_or_two_views_raises_at_registration() 
 @pytest.mark.parametrize(
     "origin", ["example.com", "https://a.example;script-src *", "https://a b", "'unsafe-eval'", "*", "https://a/p"]
 )
-def test_app_policy_origin_that_contains_a_policy_directive_raises(origin: str) -> None:
+def test_app_policy_with_an_origin_that_contains_a_content_security_directive_raises(origin: str) -> None:
     for name in ("connect", "resources", "frames", "base_uris"):
         with pytest.raises(ValueError, match="invalid origin"):
             AppPolicy(**{name: [origin]})  # type: ignore[arg-type]
@@ -386,7 +386,7 @@ def test_client_reads_invalid_app_metadata_from_a_server_without_an_exception(me
     assert policy.count(";") == 9
 
 
-def test_app_policy_from_a_server_allows_only_its_valid_origins() -> None:
+def test_app_policy_read_from_a_server_keeps_only_the_valid_origins() -> None:
     given = {
         "csp": {
             "connectDomains": ["https://api.example.com", "https://x;script-src *", 3],

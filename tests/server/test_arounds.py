@@ -609,7 +609,7 @@ def plain(request: ServerRequest, next: Next) -> Any: ...
 
 
 @pytest.mark.parametrize("function", [three, one, plain, ServerRequest])
-def test_middleware_whose_signature_does_not_fit_raises_at_registration(function: Any) -> None:
+def test_middleware_with_a_wrong_signature_raises_at_registration(function: Any) -> None:
     with pytest.raises(TypeError, match="async def around"):
         Server("s").middleware("tools/call")(function)
     with pytest.raises(TypeError, match="async def around"):

@@ -297,7 +297,7 @@ async def test_replayed_tool_can_elicit_in_a_legacy_task(autojump_clock: MockClo
         assert await text_of(client, task) == "decline"
 
 
-async def test_elicitation_from_a_task_is_sent_once_if_tasks_result_waits_on_the_same_connection(
+async def test_elicitation_from_a_task_is_sent_once_if_a_tasks_result_request_waits_on_that_connection(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as client:
@@ -379,7 +379,7 @@ async def test_elicitation_rejected_by_a_disconnecting_client_is_sent_again_at_t
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_elicitation_is_resent_to_another_client_that_waits_in_tasks_result_if_the_first_disconnects(
+async def test_elicitation_is_sent_to_a_second_waiting_client_if_the_client_that_got_it_disconnects(
     autojump_clock: MockClock,
 ) -> None:
     async with connections() as server:
@@ -393,7 +393,7 @@ async def test_elicitation_is_resent_to_another_client_that_waits_in_tasks_resul
         await second.until({"id": ..., "result": {"content": [{"type": "text", "text": "hello Bob"}], ...: ...}})
 
 
-async def test_elicitation_is_resent_at_the_next_tasks_result_request_if_the_first_is_cancelled(
+async def test_elicitation_is_sent_again_at_a_second_tasks_result_if_the_first_tasks_result_is_cancelled(
     autojump_clock: MockClock,
 ) -> None:
     async with connections() as server:

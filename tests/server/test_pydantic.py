@@ -253,7 +253,7 @@ FUNCTIONS = list(map(taking, (Plain, list[Plain] | str, dict[str, Plain], Strict
 
 @given(data=JSON, strict=st.booleans())
 @settings(max_examples=examples(100))
-def test_model_parameter_accepts_any_data_or_rejects_it_with_one_short_line(data: Any, strict: bool) -> None:
+def test_model_parameter_accepts_arbitrary_data_or_raises_an_error_with_one_short_line(data: Any, strict: bool) -> None:
     faults: list[str] = []
     for function in FUNCTIONS:
         try:

@@ -163,7 +163,7 @@ def test_tool_search_finds_words_within_names_and_singular_forms() -> None:
     ]  # fmt: skip
 
 
-def test_tool_search_result_line_contains_the_tool_signature_and_has_a_limited_length() -> None:
+def test_line_about_a_tool_in_a_tool_search_result_shows_the_signature_and_has_a_limited_length() -> None:
     schema = {
         "type": "object",
         "required": ["a"],

@@ -121,7 +121,7 @@ async def test_reenabled_item_keeps_its_list_position_and_cursors_stay_valid() -
         assert (await page(cursor))[0] == ["second"]
 
 
-async def test_item_with_two_tags_is_available_only_if_both_are_enabled() -> None:
+async def test_item_with_two_tags_is_available_only_if_both_tags_are_enabled() -> None:
     server = made()
     async with open_memory(server) as client:
         server.disable("beta", "admin")
@@ -295,7 +295,7 @@ async def test_disabled_tool_is_not_found_by_search_nor_callable_through_call_to
         assert (await client.call_tool("call_tool", {"name": "third", "arguments": {}})).text == "third"
 
 
-async def test_server_knows_the_scopes_of_items_that_are_disabled_at_start() -> None:
+async def test_server_with_a_disabled_item_that_requires_scopes_knows_at_start_that_scopes_are_used() -> None:
     server = Server("s")
     server.resource("a://b", tags=["beta"], scopes=["read"])(lambda: "b")
     server.disable("beta")

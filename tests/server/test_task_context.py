@@ -152,7 +152,7 @@ async def test_tk_04_handler_can_return_a_task_that_another_process_completes(au
     assert (state["status"], state["result"]["content"][0]["text"]) == ("completed", "rendered")
 
 
-async def test_tk_04_handler_can_return_a_task_in_both_task_protocols(autojump_clock: MockClock) -> None:
+async def test_tk_04_handler_can_return_a_task_in_the_legacy_and_the_modern_task_protocol(autojump_clock: MockClock) -> None:
     server, jobs = rendering()
     async with old(server) as peer:
         task = await core_task_of(peer, "render", scene="a")
@@ -358,7 +358,7 @@ async def test_tk_08_task_can_be_cancelled_with_a_status_message(autojump_clock:
         assert (state["status"], state["statusMessage"]) == ("cancelled", "no budget")
 
 
-async def test_running_task_completed_by_the_server_cancels_its_handler(autojump_clock: MockClock) -> None:
+async def test_running_task_for_which_the_server_stores_a_result_cancels_its_handler(autojump_clock: MockClock) -> None:
     server = Server("s")
     ended = trio.Event()
 

@@ -137,7 +137,7 @@ def test_encoded_task_record_is_open_only_in_the_phases_working_and_input_requir
     assert not is_open(phase=TaskPhase.WORKING, is_external=True)
 
 
-def test_row_of_an_encrypted_task_record_contains_neither_scope_nor_content_in_plain_text():
+def test_row_of_an_encrypted_task_record_contains_neither_caller_nor_content_in_plain_text():
     row = RecordCodec([SECRET]).encode(attrs.evolve(WHOLE, scope="a rare name"))
     shown = repr(attrs.asdict(row)).encode()
     for secret in (b"a rare name", WHOLE.name.encode(), WHOLE.params, b"done", b"why"):
@@ -175,7 +175,7 @@ def test_task_record_codec_can_read_one_row_form_for_each_of_its_secrets():
     assert forms == [RecordCodec([secret]).encode(WHOLE).form for secret in (SECRET, OTHER)]
 
 
-def test_encrypted_task_record_body_is_refused_if_it_is_moved_to_another_task_or_scope():
+def test_encrypted_task_record_body_is_refused_in_the_row_of_another_task_or_another_caller():
     codec = RecordCodec([SECRET])
     row, other = codec.encode(WHOLE), codec.encode(attrs.evolve(WHOLE, id="other", scope="bob"))
     with pytest.raises(UnreadableRecord, match="modified"):
@@ -206,7 +206,7 @@ def test_error_for_an_unreadable_task_record_row_contains_none_of_its_content():
     assert "rare" not in str(caught.value)
 
 
-def test_task_scope_with_a_lone_surrogate_can_be_looked_up_but_not_stored():
+def test_task_record_codec_looks_up_text_with_a_lone_surrogate_but_refuses_to_store_such_text():
     assert RecordCodec().scope_keys("\ud800") == [b"\xed\xa0\x80"]
     with pytest.raises(ValueError, match="surrogates"):
         RecordCodec().encode(attrs.evolve(WHOLE, message="\ud800"))

@@ -408,7 +408,7 @@ async def test_encrypted_task_records_are_refused_if_their_bodies_are_swapped(pa
             await store.read("bob", "bobs")
 
 
-async def test_encrypted_task_record_moved_to_another_scope_is_refused(path: Path):
+async def test_encrypted_task_record_moved_to_another_caller_is_refused(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("anns"))
         await create(store, record("bobs", scope="bob"))
@@ -449,7 +449,7 @@ async def test_live_process_keeps_its_tasks_if_the_system_clock_is_set_forward(p
 # Secrets
 
 
-async def test_encrypted_task_store_file_contains_neither_scope_nor_content_in_plain_text(path: Path):
+async def test_encrypted_task_store_file_contains_neither_callers_nor_content_in_plain_text(path: Path):
     async with SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(store, record("one", scope="a rare name", params=b'"a rare word"'))
         for file in path.parent.iterdir():

@@ -89,7 +89,7 @@ DEFAULTS = {"dish": "soup", "spoons": 1, "warm": True, "sides": ["a"]}
     ],
     ids=["dict", "explicit", "accept", "accept-explicit", "decline", "cancel"],
 )
-async def test_accepted_form_gets_the_schema_defaults_for_omitted_fields(
+async def test_accepted_elicitation_form_gets_the_schema_defaults_for_omitted_fields(
     autojump_clock: object, answer: Any, content: Any
 ) -> None:
     async def elicit(_: ElicitFormParams) -> Any:
@@ -120,7 +120,7 @@ async def test_elicitation_answer_gets_no_defaults_if_the_requested_schema_is_no
         ("elicitation_url", ("elicitation/create", URL)),
     ],
 )
-async def test_server_request_gets_internal_error_if_the_client_handler_returns_none(
+async def test_client_answers_with_internal_error_if_its_handler_for_a_request_of_the_server_returns_none(
     autojump_clock: object, caplog: pytest.LogCaptureFixture, kind: str, question: Any
 ) -> None:
     async def forgetful(_: object) -> Any:
@@ -142,7 +142,7 @@ async def test_sampling_with_tools_is_refused_if_the_client_did_not_declare_the_
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_elicitation_handler_can_decline_or_cancel(autojump_clock: object, action: Any) -> None:
+async def test_elicitation_handler_can_answer_with_decline_or_cancel(autojump_clock: object, action: Any) -> None:
     async def elicit(_: ElicitFormParams) -> ElicitResult:
         return ElicitResult(action)
 
@@ -204,7 +204,7 @@ UNDECLARED: list[tuple[str, Any, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("method", "params", "options", "code"), UNDECLARED)
-async def test_s2c_06_client_answers_a_server_request_with_an_error_if_it_did_not_declare_the_capability(
+async def test_s2c_06_client_answers_a_request_of_the_server_for_an_undeclared_capability_with_an_error(
     autojump_clock: object, method: str, params: Any, options: Any, code: int
 ) -> None:
     [reply] = await replies((method, params), **options)
@@ -223,13 +223,13 @@ async def test_s2c_06_client_answers_a_request_of_a_server_process_for_an_undecl
 
 
 @pytest.mark.parametrize("method", ["nobody/knows", "tools/call", "tools/list", "initialize", "server/discover", ""])
-async def test_rpc_06_unknown_server_request_gets_method_not_found(autojump_clock: object, method: str) -> None:
+async def test_rpc_06_client_answers_a_request_with_an_unknown_method_with_method_not_found(autojump_clock: object, method: str) -> None:
     refused, pong = await replies((method, {}), ("ping", None))
     assert refused["error"]["code"] == -32601
     assert pong == {"jsonrpc": "2.0", "id": "q1", "result": {}}
 
 
-async def test_rpc_06_unknown_server_requests_get_method_not_found_across_processes(serve_raw: Serve) -> None:
+async def test_rpc_06_client_answers_unknown_requests_of_a_server_process_with_method_not_found(serve_raw: Serve) -> None:
     raw = serve_raw(
         """
         handshake()
@@ -247,7 +247,7 @@ async def test_rpc_06_unknown_server_requests_get_method_not_found_across_proces
 
 
 @pytest.mark.parametrize("params", [None, {}, {"messages": 5, "maxTokens": 1}, {"messages": [], "maxTokens": "x"}])
-async def test_server_request_with_bad_params_is_refused_without_calling_handler(
+async def test_client_refuses_a_request_of_the_server_with_invalid_params_without_calling_its_handler(
     autojump_clock: object, params: Any
 ) -> None:
     asked: list[Any] = []
@@ -257,7 +257,7 @@ async def test_server_request_with_bad_params_is_refused_without_calling_handler
 
 
 @pytest.mark.parametrize("request_id", ["null", "true", "1.5", "[]", "{}"])
-async def test_server_request_with_invalid_id_is_not_answered(autojump_clock: object, request_id: str) -> None:
+async def test_client_does_not_answer_a_request_of_the_server_with_an_invalid_id(autojump_clock: object, request_id: str) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.write('{"jsonrpc":"2.0","id":%s,"method":"ping"}' % request_id)  # noqa: UP031 - braces

@@ -69,7 +69,7 @@ async def test_s2c_08_ping_is_answered_while_sampling_handler_runs_across_proces
     assert [message["id"] for message in raw.wire if "method" not in message] == ["p", "s"]
 
 
-async def test_concurrent_server_requests_are_handled_in_parallel(autojump_clock: object) -> None:
+async def test_client_handles_concurrent_requests_of_the_server_in_parallel(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for number in range(20):
@@ -84,7 +84,7 @@ async def test_concurrent_server_requests_are_handled_in_parallel(autojump_clock
     assert sorted(message["id"] for message in peer.wire if "result" in message) == list(range(20))
 
 
-async def test_client_refuses_server_requests_beyond_its_limits_as_busy(autojump_clock: object) -> None:
+async def test_client_refuses_requests_of_the_server_beyond_its_limits_as_busy(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for number in range(4):
@@ -103,7 +103,7 @@ async def test_client_refuses_server_requests_beyond_its_limits_as_busy(autojump
     assert sorted(message["id"] for message in peer.wire if "result" in message) == [0, 1, 2]
 
 
-async def test_server_request_cancelled_by_the_server_stops_its_client_handler_and_is_not_answered(
+async def test_client_stops_its_handler_and_sends_no_answer_if_the_server_cancels_its_own_request(
     autojump_clock: object,
 ) -> None:
     events: list[str] = []

@@ -164,7 +164,7 @@ async def test_cancel_reason_that_cannot_be_encoded_is_omitted(autojump_clock: o
     assert (cancel["method"], cancel["params"]) == ("notifications/cancelled", {"requestId": call["id"]})
 
 
-async def test_cancel_reason_of_a_deadline_mentions_the_deadline(autojump_clock: object) -> None:
+async def test_cancel_sent_because_of_a_trio_deadline_has_a_reason_that_mentions_the_deadline(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         with trio.move_on_after(3):
             await client.call_tool("any")
@@ -330,7 +330,7 @@ async def test_call_arguments_that_are_not_json_raise_and_nothing_is_sent(
     assert cancels_in(peer.wire) == []
 
 
-async def test_each_call_of_the_same_functools_partial_object_is_cancelled_with_a_different_id(
+async def test_calls_made_through_one_functools_partial_object_are_cancelled_with_distinct_request_ids(
     autojump_clock: object,
 ) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:

@@ -153,7 +153,7 @@ async def test_async_on_unreadable_callback_raises_value_error(tmp_path: Path) -
             pass
 
 
-async def test_legacy_client_refuses_too_long_server_request_with_an_error_for_its_id(tmp_path: Path) -> None:
+async def test_legacy_client_answers_a_too_long_request_of_the_server_with_an_error_for_its_id(tmp_path: Path) -> None:
     """It is no junk: somebody waits for its answer."""
     raw = RawServer(
         tmp_path,
@@ -173,7 +173,7 @@ async def test_legacy_client_refuses_too_long_server_request_with_an_error_for_i
 
 
 @pytest.mark.parametrize("named", ["nowhere", "last"])
-async def test_too_long_response_without_a_readable_id_fails_the_only_pending_call(tmp_path: Path, named: str) -> None:
+async def test_too_long_response_without_a_readable_id_fails_the_pending_call_if_there_is_only_one(tmp_path: Path, named: str) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -338,7 +338,7 @@ async def test_oversized_response_fails_only_its_call_even_if_the_id_is_the_last
     ['{"result":{"content":[', '{"result":{"content":[' + "[]," * 700_000 + '],"jsonrpc":"2.0"}'],
     ids=["cut", "too long"],
 )
-async def test_unreadable_answer_without_id_fails_the_only_pending_call(tmp_path: Path, lost: str) -> None:
+async def test_unreadable_answer_without_id_fails_the_pending_call_if_there_is_only_one(tmp_path: Path, lost: str) -> None:
     raw = RawServer(tmp_path, f"""
         handshake()
         call = until("tools/call")
@@ -355,7 +355,7 @@ async def test_unreadable_answer_without_id_fails_the_only_pending_call(tmp_path
     assert "notifications/cancelled" not in methods_in(raw.wire)
 
 
-async def test_unreadable_answer_without_id_fails_pending_calls_without_timeout(autojump_clock: object) -> None:
+async def test_unreadable_answer_without_id_fails_of_several_pending_calls_only_those_without_a_timeout(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         calls = [await peer.until("tools/call") for _ in range(4)]
@@ -404,7 +404,7 @@ async def test_unreadable_answer_without_id_fails_pending_calls_without_timeout(
         ('{"jsonrpc":"2.0","id":%d,"error":{"code":"ENOENT","message":""}}', "a reply whose error is empty"),
     ],
 )
-async def test_response_that_is_json_but_not_json_rpc_fails_its_call(
+async def test_response_that_is_json_but_not_json_rpc_fails_the_call_with_its_id(
     autojump_clock: object, reached: str, answer: str, reason: str
 ) -> None:
     written: list[str] = []

@@ -391,7 +391,7 @@ async def test_pending_and_later_calls_raise_connection_lost_if_the_connection_i
             await client.call_tool("any")
 
 
-async def test_task_without_pending_call_continues_after_connection_is_lost(autojump_clock: object) -> None:
+async def test_trio_task_without_a_pending_call_continues_after_the_connection_is_lost(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.close()

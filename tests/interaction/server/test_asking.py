@@ -68,7 +68,7 @@ def test_s2c_01_cancelled_call_cancels_each_of_its_elicitations_once_with_same_r
         assert client.stderr() == ""
 
 
-def test_s2c_01_client_call_and_server_request_can_have_the_same_id(start: Start) -> None:
+def test_s2c_01_request_of_the_client_and_request_of_the_server_can_have_the_same_id(start: Start) -> None:
     """Ruling 6: a call under the very id of the server's question, answered each on its own."""
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling"})
@@ -249,7 +249,7 @@ def test_s2c_05_server_has_no_leftover_tasks_after_answered_refused_and_cancelle
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
-def test_s2c_06_server_request_raises_without_being_sent_if_the_client_lacks_the_capability(
+def test_s2c_06_request_to_a_client_that_lacks_the_capability_raises_and_is_not_sent(
     start: Start, revision: str
 ) -> None:
     with start(revision=revision, capabilities={}) as client:

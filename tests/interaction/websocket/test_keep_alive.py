@@ -52,7 +52,7 @@ async def test_websocket_server_drops_a_silent_peer_and_cancels_its_handlers(jum
     assert reason == "the peer is frozen: it sent nothing for 20 s after a ping"
 
 
-async def test_server_request_to_a_silent_websocket_peer_raises_connection_lost(jump_clock: MockClock) -> None:
+async def test_request_of_the_server_to_a_silent_websocket_client_raises_connection_lost(jump_clock: MockClock) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy(sampling={})

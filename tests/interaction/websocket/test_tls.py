@@ -58,7 +58,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_websocket_client_calls_and_cancels_over_tls(
+async def test_websocket_client_can_make_and_cancel_a_call_over_tls(
     authority: trustme.CA, trusting: ssl.SSLContext, era: Any, host: str
 ) -> None:
     watched = watched_server()

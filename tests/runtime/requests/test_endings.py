@@ -97,7 +97,7 @@ async def test_confirmed_cancel_stops_the_request_and_returns_how_the_request_en
     assert len(scope.aborts) == 2
 
 
-async def test_cancel_acknowledgement_reports_finished_if_the_reply_existed_before_the_cancel() -> None:
+async def test_cancel_acknowledgement_reports_state_finished_if_the_reply_existed_before_the_cancel() -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     assert asked(endings, "t" * 16) is None
@@ -113,7 +113,7 @@ async def test_cancel_acknowledgement_reports_whether_the_reply_was_a_result_or_
     assert asked(endings, "t" * 16) == {"state": "finished", "outcome": "error"}
 
 
-async def test_cancel_acknowledgement_reports_abandoned_if_a_thread_still_runs() -> None:
+async def test_cancel_acknowledgement_reports_state_abandoned_if_a_handler_thread_still_runs() -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     assert asked(endings, "t" * 16) is None
@@ -180,7 +180,7 @@ async def test_caller_at_the_limit_of_cancel_records_loses_its_own_oldest_record
     assert len(endings) == 4
 
 
-async def test_records_about_cancelled_requests_are_deleted_after_ending_timeout(autojump_clock: Any) -> None:
+async def test_records_for_cancel_acknowledgements_are_deleted_after_ending_timeout(autojump_clock: Any) -> None:
     alarms = Alarms()
     endings = Endings(alarms, Limits(ending_timeout=10), 30.0)
     async with trio.open_nursery() as nursery:

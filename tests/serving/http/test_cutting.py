@@ -71,7 +71,7 @@ async def asked(endpoint: MemoryEndpoint, request: bytes) -> Connection:
     return connection
 
 
-async def test_modern_request_never_runs_or_is_cancelled_if_the_client_disconnects_at_any_byte(
+async def test_modern_request_never_starts_or_is_cancelled_if_the_client_disconnects_after_any_byte(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     traces = Traces(endpoint)
@@ -139,7 +139,7 @@ async def test_client_that_disconnects_during_a_modern_response_leaves_no_state_
     assert (await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "on"}})).status == 200
 
 
-async def test_legacy_request_truncated_at_any_byte_never_runs_but_a_complete_request_continues(
+async def test_legacy_request_cut_off_at_any_byte_never_runs_and_a_completely_received_request_continues(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
