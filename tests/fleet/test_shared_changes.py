@@ -252,7 +252,7 @@ async def test_replica_reads_a_lost_change_notification_from_the_log_when_a_late
         assert trio.current_time() == 0
 
 
-async def test_replica_finds_a_lost_change_notification_within_five_seconds(autojump_clock: MockClock) -> None:
+async def test_replica_that_missed_a_change_notification_reads_the_change_within_five_seconds(autojump_clock: MockClock) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
         await log.log.record(["tools"])

@@ -242,7 +242,7 @@ async def test_session_state_is_encrypted_if_the_server_has_secrets(
             assert [word in each for word in (b"alice", b"clientInfo", b"log_level")] == [not secrets] * 3
 
 
-async def test_unreadable_sampling_answer_in_a_changed_session_gets_status_400_without_a_traceback(
+async def test_sampling_answer_in_a_session_with_tampered_state_gets_status_400_without_a_traceback(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with intruding([NEW]) as intruder:

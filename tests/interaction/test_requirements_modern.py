@@ -244,7 +244,7 @@ async def _names(peer: MemoryPeer, kind: str) -> list[str]:
         params = {"cursor": result["nextCursor"]}
 
 
-async def test_log_level_in_call_meta_overrides_the_client_level(autojump_clock: MockClock) -> None:
+async def test_log_level_in_the_meta_of_a_call_overrides_the_log_level_of_the_client(autojump_clock: MockClock) -> None:
     server = Server("logging")
     heard: list[Any] = []
 
@@ -270,7 +270,7 @@ async def test_log_level_in_call_meta_overrides_the_client_level(autojump_clock:
         assert heard == ["loud", "loud", "quiet", "loud"]
 
 
-async def test_call_meta_cannot_override_protocol_version_or_client_capabilities(autojump_clock: MockClock) -> None:
+async def test_meta_of_a_call_cannot_override_protocol_version_or_client_capabilities(autojump_clock: MockClock) -> None:
     server = Server("strict")
 
     @server.tool

@@ -32,7 +32,7 @@ def asking(limits: Limits) -> Server:
 # Bounds
 
 
-async def test_server_refuses_the_retry_of_a_handler_cancelled_because_more_than_max_parked_waited(
+async def test_retry_of_a_handler_that_was_cancelled_beyond_the_limit_max_parked_is_refused(
     autojump_clock: MockClock,
 ) -> None:
     async with connected(asking(Limits(max_parked=1)), MODERN, ALL) as peer:

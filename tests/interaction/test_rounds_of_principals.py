@@ -157,7 +157,7 @@ async def test_handler_of_a_principal_that_awaits_input_expires_even_without_a_c
         assert [cause for cause, _ in desk.ended] == [CancelCause.EXPIRED]
 
 
-async def test_max_parked_limits_the_waiting_handlers_over_all_connections_of_a_principal(
+async def test_max_parked_limits_the_handlers_that_await_input_over_all_connections_of_a_principal(
     autojump_clock: MockClock,
 ) -> None:
     desk = Desk(Limits(max_parked=2))

@@ -201,7 +201,7 @@ async def test_retry_timeout_restarts_with_each_input_required_result(autojump_c
         assert text(await peer.retry(first, result)) == "tea to file:///a"
 
 
-async def test_oldest_handler_that_awaits_input_is_cancelled_if_more_than_max_parked_wait(
+async def test_oldest_handler_that_awaits_input_is_cancelled_if_more_than_max_parked_handlers_wait(
     autojump_clock: MockClock,
 ) -> None:
     shop = Shop(Limits(max_parked=2))

@@ -44,7 +44,7 @@ class Desk:
             return f"{answer.content['name']} at {roots[0].uri}"  # type: ignore[index]
 
 
-async def test_replayed_tool_runs_again_from_its_start_with_the_answers(autojump_clock: MockClock) -> None:
+async def test_tool_with_replay_runs_again_from_its_start_with_the_answers(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "book")
@@ -56,7 +56,7 @@ async def test_replayed_tool_runs_again_from_its_start_with_the_answers(autojump
     assert desk.server.statistics().cancelled == 0
 
 
-async def test_another_process_with_the_same_secret_accepts_the_retry_of_a_replayed_tool(
+async def test_another_process_with_the_same_secret_accepts_the_retry_of_a_tool_with_replay(
     autojump_clock: MockClock,
 ) -> None:
     desks = [Desk(), Desk((b"n" * 32, SECRET)), Desk()]
@@ -96,7 +96,7 @@ async def test_another_process_refuses_the_retry_of_a_handler_that_awaits_input(
         assert (error["code"], runs) == (-32602, ["run"])
 
 
-async def test_replayed_tool_with_an_expired_request_state_sends_its_input_requests_again(
+async def test_tool_with_replay_and_an_expired_request_state_sends_its_input_requests_again(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(limits=Limits(retry_timeout=60))
@@ -121,7 +121,7 @@ async def test_answers_to_input_requests_that_were_not_sent_are_ignored(autojump
         assert asked(await peer.retry(first, result, {}))["inputRequests"] == result["inputRequests"]
 
 
-async def test_concurrent_elicitations_of_a_replayed_tool_get_their_answers_in_any_order(
+async def test_concurrent_elicitations_of_a_tool_with_replay_get_their_answers_in_any_order(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -148,7 +148,7 @@ async def test_concurrent_elicitations_of_a_replayed_tool_get_their_answers_in_a
         assert text(await peer.retry(first, result, responses)) == "aa bb cc"
 
 
-async def test_replayed_handler_that_swallows_its_cancel_still_gets_the_answers_of_the_retry(
+async def test_handler_with_replay_that_swallows_its_cancel_still_gets_the_answers_of_the_retry(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -165,7 +165,7 @@ async def test_replayed_handler_that_swallows_its_cancel_still_gets_the_answers_
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
-async def test_call_cancelled_during_the_cleanup_of_its_replayed_handler_is_not_answered(
+async def test_call_cancelled_during_the_cleanup_of_its_handler_with_replay_is_not_answered(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -199,7 +199,7 @@ async def test_stateless_server_replays_tools_only_for_modern_clients(autojump_c
         assert text(await peer.retry(first, result)) == "Ada at file:///a"
 
 
-async def test_replayed_tool_runs_only_once_for_a_legacy_client_and_sends_server_requests(
+async def test_tool_with_replay_runs_only_once_for_a_legacy_client_and_sends_requests_to_the_client(
     autojump_clock: MockClock,
 ) -> None:
     desk = Desk()
@@ -211,7 +211,7 @@ async def test_replayed_tool_runs_only_once_for_a_legacy_client_and_sends_server
     assert desk.runs == 1
 
 
-async def test_replayed_tool_uses_the_client_capabilities_of_the_retry(autojump_clock: MockClock) -> None:
+async def test_tool_with_replay_uses_the_client_capabilities_of_the_retry(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "book")

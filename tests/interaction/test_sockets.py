@@ -172,7 +172,7 @@ async def test_tcp_client_without_a_message_is_disconnected_after_handshake_time
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_oldest_silent_tcp_connection_is_replaced_by_a_new_connection() -> None:
+async def test_new_tcp_connection_beyond_the_limit_replaces_the_oldest_connection_without_a_message() -> None:
     limits = Limits(max_connections=8, handshake_timeout=10_000)  # which is four from one address
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:
@@ -275,7 +275,7 @@ async def test_unix_socket_has_mode_600_and_is_removed_at_exit(socket_folder: Pa
     assert not path.exists()
 
 
-async def test_unix_socket_of_a_dead_server_is_replaced(socket_folder: Path) -> None:
+async def test_unix_socket_file_left_by_a_dead_server_is_replaced(socket_folder: Path) -> None:
     path = socket_folder / "mcp.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -295,7 +295,7 @@ async def test_unix_socket_of_a_live_server_is_not_replaced(socket_folder: Path)
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_only_one_of_many_starting_servers_takes_over_a_dead_unix_socket(tmp_path: Path) -> None:
+async def test_only_one_of_many_starting_servers_takes_over_the_unix_socket_of_a_dead_server(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))

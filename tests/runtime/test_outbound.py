@@ -232,7 +232,7 @@ async def test_call_cancelled_by_a_deadline_sends_the_deadline_as_reason(autojum
         assert await this.sent() == [cancel_of(1, "the caller's deadline passed")]
 
 
-async def test_cancelled_call_whose_request_was_not_written_is_withdrawn() -> None:
+async def test_request_of_a_cancelled_call_is_removed_from_the_outbox_if_it_was_not_written() -> None:
     async with side() as (this, nursery):
         this.outbox.put(b'{"method":"before"}\n')
         with trio.CancelScope() as scope:

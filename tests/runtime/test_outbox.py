@@ -125,7 +125,7 @@ async def test_outbox_lines_that_the_writer_has_taken_cannot_be_withdrawn() -> N
     assert not box.withdraw(owner)
 
 
-async def test_outbox_withdraw_removes_lines_that_the_writer_has_not_taken() -> None:
+async def test_outbox_method_withdraw_removes_lines_that_the_writer_has_not_taken() -> None:
     box, owner = outbox(high_water=5), Owner()
     box.put_sealed(b"taken\n", owner)
     box.put_sealed(b"waits\n", owner)

@@ -215,7 +215,7 @@ async def test_progress_value_whose_type_only_resembles_a_number_is_dropped(auto
     assert reporting.values == [1]
 
 
-async def test_unsent_progress_is_withdrawn_with_its_request(autojump_clock: object) -> None:
+async def test_unsent_progress_is_removed_from_the_outbox_together_with_its_request(autojump_clock: object) -> None:
     reporting = Reporting()
     reporting.report(1)
     reporting.outbox.withdraw(reporting.owner)

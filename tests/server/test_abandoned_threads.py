@@ -85,7 +85,7 @@ async def test_calls_continue_while_abandoned_threads_are_below_the_limit(
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_sync_tool_calls_are_rejected_at_max_abandoned_threads(
+async def test_sync_tool_calls_are_rejected_when_max_abandoned_threads_is_reached(
     clock: MockClock, released: list[Gate], caplog: pytest.LogCaptureFixture
 ) -> None:
     these = deaf(clock, released, max_abandoned_threads=2)
@@ -117,7 +117,7 @@ async def until_served(client: Client) -> None:
             return
 
 
-async def test_queued_sync_tool_calls_are_rejected_at_max_abandoned_threads(
+async def test_queued_sync_tool_calls_are_rejected_when_max_abandoned_threads_is_reached(
     clock: MockClock, released: list[Gate]
 ) -> None:
     these = deaf(clock, released, worker_threads=1, max_abandoned_threads=1)

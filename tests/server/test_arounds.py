@@ -342,7 +342,7 @@ async def test_middleware_can_elicit_from_the_user(era: Era, replay: bool) -> No
         assert "Ada" in (await client.call_tool("ask")).text
 
 
-async def test_middleware_runs_again_with_each_rerun_of_a_replayed_handler() -> None:
+async def test_middleware_runs_again_with_each_run_of_a_handler_with_replay() -> None:
     server = Server("s")
 
     @server.tool(replay=True)

@@ -166,7 +166,7 @@ async def test_tool_with_task_support_forbidden_rejects_a_call_as_task() -> None
     assert error["code"] == -32601
 
 
-async def test_tool_with_task_support_required_rejects_a_plain_call() -> None:
+async def test_tool_with_task_support_required_rejects_a_call_that_requests_no_task() -> None:
     async with opened(Scene()) as client:
         error = await refused(client, "tools/call", name="must", arguments={"text": "a"})
     assert error["code"] == -32601

@@ -288,7 +288,7 @@ async def test_input_required_result_of_a_legacy_task_is_sent_as_an_elicitation(
         assert await text_of(client, task) == "decline kept"
 
 
-async def test_replayed_tool_can_elicit_in_a_legacy_task(autojump_clock: MockClock) -> None:
+async def test_tool_with_replay_can_elicit_in_a_legacy_task(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "replayed")
         asked = await question(client)
@@ -297,7 +297,7 @@ async def test_replayed_tool_can_elicit_in_a_legacy_task(autojump_clock: MockClo
         assert await text_of(client, task) == "decline"
 
 
-async def test_elicitation_from_a_task_is_sent_once_if_a_tasks_result_request_waits_on_that_connection(
+async def test_elicitation_from_a_task_is_sent_only_once_if_its_client_also_waits_in_tasks_result(
     autojump_clock: MockClock,
 ) -> None:
     async with opened() as client:

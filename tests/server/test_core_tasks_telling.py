@@ -101,7 +101,7 @@ async def test_custom_notification_of_a_legacy_task_keeps_its_meta_and_gets_rela
         assert told["params"] == {"n": 1, "_meta": {"acme": 2, RELATED: {"taskId": task}}}
 
 
-async def test_notifications_of_a_plain_call_have_no_related_task_meta(autojump_clock: MockClock) -> None:
+async def test_notifications_of_a_call_without_a_task_have_no_related_task_meta(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await client.request("tools/call", {"name": "work", "arguments": {}}, meta={"progressToken": 1})

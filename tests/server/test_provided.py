@@ -615,7 +615,7 @@ async def test_dependency_can_elicit_from_the_user(provider: Any, era: Any) -> N
         assert await text_of(client, "show") == "Ann"
 
 
-async def test_replayed_handler_enters_its_dependencies_again() -> None:
+async def test_handler_with_replay_enters_its_dependencies_again_in_each_run() -> None:
     server = server_of(confirmed, replay=True)
     async with open_memory(server, era="modern", elicitation=in_turn({"name": "Ann"})) as client:
         assert await text_of(client, "show") == "Ann"

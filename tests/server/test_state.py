@@ -243,7 +243,7 @@ async def test_task_uses_the_caller_state_of_the_connection_that_started_the_tas
 
 
 @pytest.mark.parametrize("handle", [None, "prefs"])
-async def test_task_rerun_after_a_restart_has_no_caller_state_if_the_caller_had_no_token(
+async def test_task_that_runs_again_after_a_restart_has_no_caller_state_if_its_caller_had_no_token(
     handle: str | None, autojump_clock: MockClock
 ) -> None:
     store = TouchyStore(MemoryTaskStore())

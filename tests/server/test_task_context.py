@@ -235,7 +235,7 @@ async def test_cancelled_task_rejects_a_stored_result(autojump_clock: MockClock)
         assert (await state_of(peer, task))["status"] == "cancelled"
 
 
-async def test_plain_call_can_create_a_task_and_return_its_id(autojump_clock: MockClock) -> None:
+async def test_call_that_runs_without_a_task_can_create_a_task_and_return_its_id(autojump_clock: MockClock) -> None:
     server, _ = rendering()
     async with knowing(server) as peer:
         task = await peer.text("tidy")

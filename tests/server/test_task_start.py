@@ -322,7 +322,7 @@ def bounded(**settings: Any) -> Server:
 
 
 @pytest.mark.parametrize("bound", ["max_running", "max_running_of_caller", "max_kept", "max_kept_of_caller"])
-async def test_call_at_the_task_limit_runs_as_a_plain_call_or_is_rejected(
+async def test_call_beyond_the_task_limit_runs_without_a_task_or_is_rejected(
     bound: str, autojump_clock: MockClock
 ) -> None:
     async with knowing(bounded(**{bound: 1})) as peer:

@@ -42,7 +42,7 @@ async def _nothing() -> str:
     return ""
 
 
-async def test_ctx_task_used_in_a_plain_call_logs_instructions(
+async def test_use_of_ctx_task_in_a_call_without_a_task_logs_instructions(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("words")
@@ -112,7 +112,7 @@ async def test_raw_request_with_task_params_raises_an_error_with_instructions(
     assert isinstance(failure, TypeError) if title == "sample" else getattr(failure, "code", None) == -32602
 
 
-async def test_task_rerun_after_a_restart_has_the_principal_of_its_caller(autojump_clock: MockClock) -> None:
+async def test_task_that_runs_again_after_a_restart_has_the_principal_of_its_caller(autojump_clock: MockClock) -> None:
     seen = list[Auth | None]()
 
     def server_that_sees(way: TaskStore) -> Server:

@@ -119,7 +119,7 @@ def test_task_record_is_equal_after_encoding_and_decoding(secrets: tuple[bytes, 
     assert codec.decode(codec.encode(WHOLE)) == WHOLE
 
 
-def test_task_record_without_an_owner_is_encoded_with_an_expired_lease():
+def test_task_record_that_no_process_holds_is_encoded_with_an_expired_lease():
     record = attrs.evolve(WHOLE, holder=None)
     assert RecordCodec().encode(record).leased_until == 0
 

@@ -137,7 +137,7 @@ async def lost(caller: Caller) -> None:
         await caller.call("plain", seconds=60)
 
 
-async def test_tasks_and_plain_requests_are_cancelled_at_the_same_time_at_the_drain_timeout(
+async def test_tasks_and_requests_without_a_task_are_cancelled_at_the_same_drain_timeout(
     autojump_clock: MockClock,
 ) -> None:
     store, ends = MemoryTaskStore(), Ends()

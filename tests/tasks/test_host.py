@@ -243,7 +243,7 @@ async def test_tasks_started_concurrently_do_not_exceed_the_task_limit(autojump_
     assert len(refused) == 7
 
 
-async def test_ended_task_frees_its_slot_in_the_task_limit(autojump_clock: MockClock) -> None:
+async def test_task_that_has_ended_no_longer_counts_towards_the_task_limit(autojump_clock: MockClock) -> None:
     async with calling(server_of(max_running=1)) as caller:
         for _ in range(5):
             task_id = await caller.start("wait")
@@ -503,7 +503,7 @@ async def test_status_messages_of_a_task_are_stored_at_most_ten_times_a_second_b
         assert (await caller.get(task_id))["statusMessage"] == "step 99"
 
 
-async def test_elicitation_that_the_task_handler_abandons_is_withdrawn(autojump_clock: MockClock) -> None:
+async def test_elicitation_is_withdrawn_if_the_task_handler_stops_awaiting_its_answer(autojump_clock: MockClock) -> None:
     async with calling(server_of()) as caller:
         task_id = await caller.start("ask", patience=1)
         await trio.sleep(0.5)
@@ -514,7 +514,7 @@ async def test_elicitation_that_the_task_handler_abandons_is_withdrawn(autojump_
         assert "inputRequests" not in task
 
 
-async def test_elicitation_abandoned_while_it_is_stored_is_withdrawn(autojump_clock: MockClock) -> None:
+async def test_elicitation_that_the_task_handler_abandons_while_the_store_saves_it_is_withdrawn(autojump_clock: MockClock) -> None:
     store = TouchyStore(slowness=0.7)
     async with calling(server_of(store)) as caller:
         task_id = await caller.start("ask", patience=1)

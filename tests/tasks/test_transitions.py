@@ -175,7 +175,7 @@ def test_input_request_of_a_task_record_is_replaced_by_its_answer():
     assert changes(ASKING, answered(ASKING, LATER, {"b": b"!"})) == {"questions": {"a": b"?"}, "answers": {"b": b"!"}}
 
 
-def test_task_record_ignores_answers_to_unknown_or_answered_input_requests():
+def test_answers_to_unknown_or_answered_input_requests_do_not_change_a_task_record():
     before = attrs.evolve(ASKING, answers={"z": b"first"})
     assert answered(before, LATER, {"z": b"second", "x": b"!"}) is None
     after = answered(before, LATER, {"z": b"second", "x": b"!", "a": b"!"})
@@ -248,7 +248,7 @@ def test_ended_task_record_keeps_only_the_outcome():
     assert changes(ASKING, with_outcome(ASKING, LATER, OUTCOME, "done")) == {**expected, "message": "done"}
 
 
-def test_cancelled_task_record_keeps_only_the_reason():
+def test_cancelled_task_record_keeps_only_the_reason_of_the_cancel():
     expected = NOT_NEEDED
     assert changes(ASKING, cancelled(ASKING, LATER, None)) == expected
     assert changes(ASKING, cancelled(ASKING, LATER, "why")) == {**expected, "cancel_reason": "why", "message": "why"}

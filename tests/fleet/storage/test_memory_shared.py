@@ -52,7 +52,7 @@ def test_repr_of_a_stored_session_hides_its_data():
     assert "secret" not in repr(StoredSession(b"secret", b"mark"))
 
 
-async def test_memory_storage_is_empty_after_everything_expired(autojump_clock: MockClock):
+async def test_memory_storage_is_empty_after_all_its_entries_have_expired(autojump_clock: MockClock):
     storage = MemoryStorage()
     async with storage.join("server") as one:
         for number in range(100):

@@ -45,7 +45,7 @@ NOT_BY_HTTP: Final = {
     "test_client_waits_for_slow_discover_result_if_initialize_is_refused": _SILENCE,
     "test_discover_result_after_initialize_is_ignored": _SILENCE,
     "test_client_with_send_cancels_false_does_not_cancel_an_unanswered_discover": _SILENCE,
-    "test_call_on_a_lost_connection_fails_immediately_even_if_the_outbox_is_full": _OUTBOX,
+    "test_call_on_a_lost_connection_fails_immediately_even_if_the_send_queue_is_full": _OUTBOX,
     "test_request_cancelled_before_it_is_written_is_never_sent": _OUTBOX,
     "test_cancel_is_sent_before_queued_requests": _OUTBOX,
     "test_pending_and_later_calls_raise_connection_lost_if_the_connection_is_lost": _LOSS,

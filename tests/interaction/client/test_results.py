@@ -437,7 +437,7 @@ async def test_structured_content_is_returned_as_sent(autojump_clock: object) ->
 
 
 @pytest.mark.parametrize("when", ["while it waits for room", "before"])
-async def test_call_on_a_lost_connection_fails_immediately_even_if_the_outbox_is_full(
+async def test_call_on_a_lost_connection_fails_immediately_even_if_the_send_queue_is_full(
     autojump_clock: object, when: str
 ) -> None:
     async def script(peer: RawPeer) -> None:

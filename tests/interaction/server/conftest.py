@@ -23,7 +23,7 @@ _MANY: Final = "as many connections take too long: see tests/serving/http/test_l
 
 WITHOUT_COUNTERPART: Final = {
     "test_s2c_04_sampling_request_raises_if_its_reply_is_malformed": _REFUSED,
-    "test_s2c_04_replies_with_unknown_ids_do_not_answer_pending_sampling": _REFUSED,
+    "test_s2c_04_replies_with_unknown_ids_do_not_answer_a_pending_sampling_request": _REFUSED,
     "test_can_05_": _CLOSED,
     "test_s2c_01_cancel_stops_a_handler_that_awaits_input": _CLOSED,
     "test_can_01_handler_can_read_reason_and_cause_of_its_cancel[http-2026-07-28]": _UNTOLD,

@@ -81,7 +81,7 @@ def test_s2c_01_request_of_the_client_and_request_of_the_server_can_have_the_sam
         assert "fine" in answers(client, call)[0]
 
 
-def test_s2c_04_replies_with_unknown_ids_do_not_answer_pending_sampling(start: Start) -> None:
+def test_s2c_04_replies_with_unknown_ids_do_not_answer_a_pending_sampling_request(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         first = client.call("ask", {"kind": "sampling"})
         answered = client.asked("sampling/createMessage")

@@ -187,7 +187,7 @@ def test_std_08_server_skips_line_beyond_message_limit_without_buffering(tmp_pat
         assert sum("error" in m for m in client.messages) == 1
 
 
-def test_oversized_sampling_answer_fails_its_request_even_if_the_id_is_at_the_end(tmp_path: Path) -> None:
+def test_oversized_sampling_answer_fails_its_request_even_if_the_id_is_the_last_field(tmp_path: Path) -> None:
     """So does the TypeScript SDK write its replies."""
     with serving(
         tmp_path, limits={"max_message_bytes": 100_000}, revision=LATEST_LEGACY, capabilities={"sampling": {}}
@@ -201,7 +201,7 @@ def test_oversized_sampling_answer_fails_its_request_even_if_the_id_is_at_the_en
         assert sum("error" in m for m in client.messages) == 0
 
 
-def test_oversized_request_gets_an_error_with_its_id_even_if_the_id_is_at_the_end(tmp_path: Path) -> None:
+def test_oversized_request_gets_an_error_with_its_id_even_if_the_id_is_the_last_field(tmp_path: Path) -> None:
     with serving(tmp_path, limits={"max_message_bytes": 100_000}, revision=LATEST_LEGACY) as client:
         text = b"x" * 200_000
         client.write(b'{"method":"ping","params":{"x":"' + text + b'"},"jsonrpc":"2.0","id":"late"}\n')

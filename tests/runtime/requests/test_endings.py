@@ -159,7 +159,7 @@ async def test_request_is_handled_without_its_cancel_token_if_a_running_request_
     assert len(endings) == 1
 
 
-async def test_caller_at_the_limit_of_cancel_records_loses_its_own_oldest_record_first() -> None:
+async def test_caller_with_too_many_cancel_acknowledgement_records_loses_its_own_oldest_record() -> None:
     endings, ada, eve = some(max_endings=2, max_server_endings=4), Caller(), Caller()
 
     def over(token: str, caller: Caller) -> None:

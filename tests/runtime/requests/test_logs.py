@@ -108,7 +108,7 @@ async def test_log_message_that_is_not_json_raises_and_is_not_sent(scope: Any, d
     assert scope.sent() == []
 
 
-async def test_unsent_log_messages_are_withdrawn_when_the_request_is_cancelled(scope: Any) -> None:
+async def test_unsent_log_messages_are_removed_from_the_outbox_when_the_request_is_cancelled(scope: Any) -> None:
     log = RequestLog(scope)
     await log.info("x")
     log.log_nowait("info", "y")

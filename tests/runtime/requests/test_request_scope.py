@@ -166,7 +166,7 @@ async def test_server_sends_no_message_of_a_request_before_its_handler_starts_or
 # Cancels
 
 
-async def test_cancelled_request_withdraws_its_unsent_messages_and_ignores_further_cancels(
+async def test_cancelled_request_removes_its_unsent_messages_and_ignores_further_cancels(
     autojump_clock: MockClock,
 ) -> None:
     async with floor() as this:
@@ -458,7 +458,7 @@ async def test_replay_of_a_handler_cancels_its_first_run_and_sends_the_result_of
         assert this.nursery.cancel_scope.cancel_called
 
 
-async def test_replayed_handler_gets_earlier_answers_and_sends_no_new_input_requests() -> None:
+async def test_second_run_of_a_replayed_handler_gets_earlier_answers_without_new_input_requests() -> None:
     async with floor() as this:
         sent, answers = list[list[str]](), list[Any]()
         scope = this.running(LATEST_MODERN)

@@ -341,7 +341,7 @@ async def test_input_responses_of_one_retry_are_not_reused_in_the_next_retry() -
 # A handler that runs again
 
 
-async def test_replayed_input_request_that_was_answered_before_returns_immediately() -> None:
+async def test_input_request_answered_in_the_first_run_of_a_replayed_handler_returns_immediately_in_the_second() -> None:
     keys = list[str]()
 
     async def first(asker: Asker) -> None:

@@ -491,7 +491,7 @@ async def test_deadline_timer_of_a_queued_request_is_stopped_when_the_request_is
         assert [alarm.is_set for alarm in alarms] == [False]
 
 
-async def test_unsent_messages_of_a_cancelled_request_are_withdrawn() -> None:
+async def test_unsent_messages_of_a_cancelled_request_are_removed_from_the_outbox() -> None:
     async def handle(scope: RequestScope) -> Any:
         assert scope.put(b'{"id":null}\n')
         await trio.sleep_forever()
@@ -547,7 +547,7 @@ async def test_request_is_cancelled_at_most_once_and_not_after_its_end() -> None
         assert scopes[0].cancellation.cause is CancelCause.SHUTDOWN
 
 
-async def test_handler_whose_cleanup_exceeds_cleanup_grace_is_logged_and_frees_its_slot(
+async def test_handler_whose_cleanup_exceeds_cleanup_grace_is_logged_and_frees_its_request_slot(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(scope: RequestScope) -> Any:
@@ -871,7 +871,7 @@ async def test_request_state_is_invalid_after_the_caller_deadline(autojump_clock
         assert (this.host.load.parked, this.host.load.cancelled) == (0, 1)
 
 
-async def test_request_is_answered_with_the_result_of_the_replayed_handler() -> None:
+async def test_request_is_answered_with_the_result_of_the_second_run_of_a_replayed_handler() -> None:
     async def handle(scope: RequestScope) -> Any:
         scope.run_again({"content": [], "instead": True}, "it will run again")
         await trio.sleep_forever()

@@ -243,7 +243,7 @@ async def test_all_tasks_of_a_server_are_stored_on_one_node_of_a_redis_cluster(t
 # Losses
 
 
-async def test_replica_cannot_write_to_a_task_if_its_claim_was_lost_in_a_failover(
+async def test_replica_cannot_write_to_a_task_if_redis_lost_its_claim_in_a_failover(
     store: RedisTaskStore, redis_server: RedisServer
 ):
     """A failover has lost the claim of ``old``, and ``new`` has claimed since: epoch and version are equal."""
@@ -562,7 +562,7 @@ async def test_each_task_store_call_takes_one_redis_round_trip(redis_url: str):
     assert used == [1] * 8
 
 
-async def test_task_watcher_gets_a_report_of_lost_notifications_first_if_redis_is_not_subscribed(redis_url: str):
+async def test_task_watcher_first_gets_a_report_of_lost_notifications_if_redis_is_not_subscribed_yet(redis_url: str):
     async with open_store(redis_url, hears=False) as store, store.watch() as hints:
         assert await anext(hints) is HINTS_LOST
 
