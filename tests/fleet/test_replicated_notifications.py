@@ -138,7 +138,7 @@ class UncertainLog:
 
 
 @pytest.mark.parametrize("has_hints", [True, False])
-async def test_clients_are_notified_once_of_a_change_even_if_recording_the_change_has_an_uncertain_outcome(
+async def test_clients_are_notified_once_of_a_change_that_was_recorded_with_an_uncertain_outcome(
     has_hints: bool, autojump_clock: MockClock
 ) -> None:
     async with running(Uncertain(has_hints=has_hints), None, None) as members:

@@ -250,7 +250,7 @@ async def test_forwarded_retry_fails_immediately_at_a_replica_that_does_not_know
         assert text_of(await carried(old, new)) == "hello {'name': 'Ada'} from 0"
 
 
-async def test_call_ends_with_an_error_if_its_result_arrives_in_a_message_of_a_kind_unknown_to_the_replica(
+async def test_call_ends_with_an_error_if_the_message_with_its_result_is_of_an_unknown_kind(
     autojump_clock: MockClock,
 ) -> None:
     async with fleet(add_tools, shared=NextStorage(**{"retry-lines": "retry-lines2"})) as (new, old):

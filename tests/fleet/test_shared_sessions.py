@@ -100,7 +100,7 @@ async def test_log_level_set_at_one_replica_applies_to_all_replicas(
 
 
 @pytest.mark.parametrize("is_gap", [False, True], ids=["hint", "gap"])
-async def test_request_is_served_if_its_session_changes_while_a_replica_reads_the_session_for_the_first_time(
+async def test_request_is_served_if_its_session_changes_while_a_replica_first_reads_that_session(
     endpoint: FleetEndpoint, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, is_gap: bool
 ) -> None:
     session = await endpoint.initialize()

@@ -93,7 +93,7 @@ async def test_server_forwards_an_elicitation_of_its_backend_to_the_user_and_ret
     assert chain.cancelled == {}
 
 
-async def test_cancelled_call_stops_frontend_and_backend_handlers_and_the_elicitation_with_the_same_reason(
+async def test_cancel_of_a_call_stops_frontend_handler_backend_handler_and_elicitation_with_its_reason(
     autojump_clock: MockClock, front_era: Any, back_era: Any
 ) -> None:
     chain = Chain()

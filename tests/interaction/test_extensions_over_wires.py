@@ -232,7 +232,7 @@ async def test_extension_request_cancelled_in_the_queue_never_runs(era: Era, aut
 
 
 @pytest.mark.parametrize("moments", range(8))
-async def test_replies_to_later_requests_arrive_although_a_cancel_crosses_the_reply_of_an_extension_request(
+async def test_later_request_is_answered_although_a_cancel_crosses_the_reply_of_an_extension_request(
     era: Era, moments: int, autojump_clock: MockClock
 ) -> None:
     gated = Gated()

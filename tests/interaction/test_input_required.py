@@ -155,7 +155,7 @@ async def test_mr_10_server_omits_input_requests_that_the_client_capabilities_do
             assert error["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}, "roots": {}}}
 
 
-async def test_mr_11_input_required_is_sent_as_server_requests_to_a_legacy_client(
+async def test_mr_11_input_requests_are_sent_to_a_legacy_client_as_requests_of_the_server(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[Any] = []
@@ -196,7 +196,7 @@ async def test_mr_11_input_required_fails_for_legacy_client_of_stateless_server(
         assert (await peer.error("order"))["code"] == -32603
 
 
-async def test_call_fails_and_its_open_input_requests_are_cancelled_if_a_legacy_client_refuses_one_of_them(
+async def test_call_fails_and_cancels_its_open_input_requests_if_a_legacy_client_refuses_one_of_them(
     autojump_clock: MockClock,
 ) -> None:
     questions = InputRequired({"name": FORM, "where": InputRequest("roots/list")})

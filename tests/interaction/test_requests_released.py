@@ -60,7 +60,7 @@ async def test_memory_of_a_request_is_freed_after_its_retry_is_answered(
     assert await called.is_released()
 
 
-async def test_memory_of_a_request_is_freed_if_it_is_cancelled_while_it_awaits_input(
+async def test_memory_of_a_request_that_awaits_input_is_freed_if_the_request_is_cancelled(
     called: Called, autojump_clock: MockClock
 ) -> None:
     first, _ = await ask(called.peer, "where", token=1)

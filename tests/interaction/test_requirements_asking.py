@@ -131,7 +131,7 @@ async def test_ch_13_server_request_ids_differ_from_client_request_ids_in_flight
         await peer.reply(call)
 
 
-async def test_ch_16_each_pending_server_request_fails_at_end_of_input(autojump_clock: MockClock) -> None:
+async def test_ch_16_each_pending_request_to_the_client_fails_at_end_of_input(autojump_clock: MockClock) -> None:
     server = Server("asking", "1.0.0")
     outcomes: list[Any] = []
 

@@ -231,7 +231,7 @@ async def test_legacy_client_can_cancel_a_call_that_endlessly_returns_input_requ
     assert 0 < len(runs) < 100
 
 
-async def test_call_fails_if_its_input_request_no_longer_is_valid_json_when_it_is_sent(
+async def test_call_fails_if_its_handler_makes_an_input_request_unencodable_before_it_is_sent(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")

@@ -129,7 +129,7 @@ async def test_client_reports_completion_of_an_elicitation_listed_in_an_error(au
     assert completed == ["e9"]
 
 
-async def test_elicitation_complete_callback_runs_even_if_the_notification_follows_its_request_immediately(
+async def test_elicitation_complete_callback_runs_even_if_the_notification_immediately_follows_the_request(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:

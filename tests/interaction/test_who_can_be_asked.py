@@ -35,7 +35,7 @@ DECLARED = [{}, {"sampling": {}, "elicitation": {}}, {"elicitation": {"form": {}
 @pytest.mark.parametrize("stateless", [False, True])
 @pytest.mark.parametrize("replay", [False, True])
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_client_supports_method_of_the_context_returns_false_for_exactly_the_requests_that_are_refused(
+async def test_client_supports_method_of_the_context_is_false_for_exactly_the_requests_that_are_refused(
     autojump_clock: MockClock, revision: str, replay: bool, stateless: bool
 ) -> None:
     server, told = Server("s"), dict[str, bool]()
@@ -56,7 +56,7 @@ async def test_client_supports_method_of_the_context_returns_false_for_exactly_t
             assert first["error"]["code"] in (-32600, -32603, -32021)
 
 
-async def test_client_supports_method_of_the_context_returns_true_for_experimental_without_a_back_channel(
+async def test_client_supports_method_is_true_for_an_experimental_capability_without_a_back_channel(
     autojump_clock: MockClock,
 ) -> None:
     server, told = Server("s"), list[bool]()

@@ -57,5 +57,5 @@ def test_exception_text_is_sent_as_cancel_reason_only_for_coded_errors() -> None
 
 
 @pytest.mark.parametrize(("reason", "words"), [("enough", "enough"), (None, "shutdown"), ("", "shutdown")])
-def test_cancellation_as_a_string_is_its_reason_or_without_a_reason_its_cause(reason: str | None, words: str) -> None:
+def test_str_of_a_cancellation_is_the_reason_if_given_and_otherwise_the_cause(reason: str | None, words: str) -> None:
     assert Cancellation(CancelCause.SHUTDOWN, reason, 5).text == words

@@ -79,7 +79,7 @@ def test_http_exchange_finds_a_request_by_its_id_only_while_the_request_runs() -
     assert one.find(request) is None
 
 
-def test_anonymous_http_exchange_is_its_own_owner_and_an_authenticated_exchange_belongs_to_its_principal() -> None:
+def test_owner_of_an_http_exchange_is_its_principal_or_if_anonymous_the_exchange_itself() -> None:
     name = PrincipalId("https://login.example.com", "ada")
     nobody, ada = exchange(), exchange(name)
     assert nobody.party is nobody

@@ -95,7 +95,7 @@ async def test_oldest_queued_notification_is_dropped_beyond_the_limit_and_counts
     assert handled == [7, 8, 9]
 
 
-async def test_wait_until_handled_returns_immediately_if_it_is_called_in_a_callback(autojump_clock: object) -> None:
+async def test_method_wait_until_handled_returns_immediately_inside_a_callback(autojump_clock: object) -> None:
     handled: list[Any] = []
 
     async def handle(value: Any) -> None:
@@ -112,7 +112,7 @@ async def test_wait_until_handled_returns_immediately_if_it_is_called_in_a_callb
     assert handled == [1, 2]
 
 
-async def test_wait_until_handled_waits_if_it_is_called_in_a_callback_of_another_connection(
+async def test_method_wait_until_handled_waits_inside_a_callback_of_another_connection(
     autojump_clock: object,
 ) -> None:
     order: list[str] = []

@@ -691,7 +691,7 @@ async def test_closed_outbox_drops_lines_even_if_a_writer_callback_is_set() -> N
     assert (box.size, calls) == (0, [])
 
 
-async def test_tasks_that_wait_until_the_outbox_is_flushed_continue_when_it_closes() -> None:
+async def test_tasks_that_wait_until_the_outbox_is_flushed_continue_when_the_outbox_closes() -> None:
     box = outbox()
     box.put(b"first\n")
     await box.take()

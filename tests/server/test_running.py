@@ -14,7 +14,7 @@ from trio_mcp import PeerError, RequestContext, Server, open_memory
 from trio_mcp.types import ResourceTemplateReference, TextResourceContents
 
 
-async def test_server_enters_its_lifespan_before_and_exits_it_after_all_requests() -> None:
+async def test_server_lifespan_is_entered_before_the_first_and_exited_after_the_last_request() -> None:
     events: list[str] = []
 
     @asynccontextmanager

@@ -395,7 +395,7 @@ async def test_skills_are_listed_and_read_only_by_callers_who_can_see_them() -> 
                 assert answered.json["result"].get("cacheScope", "private") == "private"
 
 
-async def test_disabled_tag_hides_its_skills_and_their_files(era: Era) -> None:
+async def test_disabled_tag_hides_the_skills_with_the_tag_and_the_files_of_these_skills(era: Era) -> None:
     skills = Skills()
     skills.add_files("beta", {"SKILL.md": text_of("beta"), "more.md": "More"}, tags=["beta"])
     server = Server("s", extensions=[skills])

@@ -214,7 +214,7 @@ async def test_task_to_be_completed_by_another_process_stays_working_after_its_s
         assert (await state_of(peer, task))["status"] == "completed"
 
 
-async def test_task_fails_if_it_is_not_completed_before_its_ttl_expires(autojump_clock: MockClock) -> None:
+async def test_task_fails_if_no_result_is_stored_before_its_ttl_expires(autojump_clock: MockClock) -> None:
     server, _ = rendering(ttl=60)
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})

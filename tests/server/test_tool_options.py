@@ -143,7 +143,7 @@ async def test_tool_calls_that_exceed_max_concurrency_wait(autojump_clock: MockC
     assert most == 2
 
 
-async def test_tool_call_that_waits_because_of_max_concurrency_can_be_cancelled_before_it_runs(
+async def test_tool_call_delayed_by_max_concurrency_can_be_cancelled_before_its_handler_runs(
     autojump_clock: MockClock,
 ) -> None:
     server, ran = Server("s"), list[int]()

@@ -83,7 +83,7 @@ async def test_task_records_are_readable_after_the_sqlite_task_store_was_reopene
         assert (await read_record(store, "one")).id == "one"
 
 
-async def test_closed_sqlite_task_store_reopens_its_file_when_it_is_used(path: Path):
+async def test_sqlite_task_store_that_was_closed_reopens_its_file_at_the_next_use(path: Path):
     store = SQLiteTaskStore(path)
     await create(store, record("one"))
     await store.aclose()

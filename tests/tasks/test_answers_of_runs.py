@@ -171,7 +171,7 @@ async def test_rerun_of_a_task_from_its_start_reuses_elicitation_answers_in_orde
     assert runs == [["Ada", "Bob"], ["Ada", "Bob", "Cyd"]]
 
 
-async def test_earlier_elicitation_answers_are_ignored_after_the_rerun_of_a_task_sends_a_different_request(
+async def test_rerun_of_a_task_ignores_earlier_answers_after_it_sent_a_different_elicitation(
     autojump_clock: MockClock,
 ) -> None:
     runs = list[list[str]]()

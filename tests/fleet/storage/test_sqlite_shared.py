@@ -518,7 +518,7 @@ async def test_replica_does_not_read_an_sqlite_file_that_has_not_changed(path: P
     assert len(looks) <= 3
 
 
-async def test_replica_receives_a_report_of_lost_notifications_if_sqlite_change_rows_were_deleted_too_early(
+async def test_replica_gets_a_report_of_lost_notifications_if_sqlite_change_rows_are_deleted_too_early(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)

@@ -204,7 +204,7 @@ UNDECLARED: list[tuple[str, Any, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("method", "params", "options", "code"), UNDECLARED)
-async def test_s2c_06_client_answers_a_request_of_the_server_for_an_undeclared_capability_with_an_error(
+async def test_s2c_06_client_answers_an_undeclared_kind_of_request_of_the_server_with_an_error(
     autojump_clock: object, method: str, params: Any, options: Any, code: int
 ) -> None:
     [reply] = await replies((method, params), **options)
@@ -212,7 +212,7 @@ async def test_s2c_06_client_answers_a_request_of_the_server_for_an_undeclared_c
 
 
 @pytest.mark.parametrize(("method", "params", "options", "code"), UNDECLARED)
-async def test_s2c_06_client_answers_a_request_of_a_server_process_for_an_undeclared_capability_with_an_error(
+async def test_s2c_06_client_answers_an_undeclared_kind_of_request_of_a_server_process_with_an_error(
     serve_raw: Serve, method: str, params: Any, options: dict[str, Any], code: int
 ) -> None:
     raw = serve_raw(f'handshake(); request("q", {method!r}, {params!r}); read(); note("over")')

@@ -103,7 +103,7 @@ async def test_client_refuses_requests_of_the_server_beyond_its_limits_as_busy(a
     assert sorted(message["id"] for message in peer.wire if "result" in message) == [0, 1, 2]
 
 
-async def test_client_stops_its_handler_and_sends_no_answer_if_the_server_cancels_its_own_request(
+async def test_client_handler_is_cancelled_and_sends_no_answer_if_the_server_cancels_the_request(
     autojump_clock: object,
 ) -> None:
     events: list[str] = []

@@ -32,7 +32,7 @@ while (call := until("tools/call")):
 
 
 @pytest.mark.parametrize("opening", ["initialize", "server/discover"])
-async def test_can_09_connect_that_is_cancelled_during_initialize_sends_no_cancel_and_ends_the_server_process(
+async def test_can_09_connect_cancelled_during_initialize_sends_no_cancel_and_ends_the_server_process(
     serve_raw: Serve, opening: str
 ) -> None:
     raw = serve_raw(
@@ -63,7 +63,7 @@ async def _cancel_after(raw: RawServer, method: str, scope: trio.CancelScope) ->
     scope.cancel()
 
 
-async def test_can_11_client_sends_exactly_one_cancel_with_the_request_id_for_each_of_50_calls_that_time_out(
+async def test_can_11_each_of_50_calls_that_time_out_sends_exactly_one_cancel_with_its_request_id(
     serve_raw: Serve, era: str, jump_clock: MockClock
 ) -> None:
     raw = serve_raw(WELL)

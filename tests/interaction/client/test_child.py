@@ -309,7 +309,7 @@ async def test_command_that_is_not_a_list_raises_value_error(command: Any) -> No
             pass
 
 
-async def test_std_16_connection_lost_reports_exit_status_and_stderr_if_the_server_exits_before_its_first_answer(
+async def test_std_16_server_that_exits_before_its_first_answer_causes_connection_lost_with_status_and_stderr(
     tmp_path: Path,
 ) -> None:
     raw = RawServer(tmp_path, 'read(); os.write(2, b"first line\\nno licence found\\n"); os._exit(3)')

@@ -157,7 +157,7 @@ def test_error_reply_to_sampling_without_a_standard_form_raises_with_its_message
         assert client.finish() == 0
 
 
-def test_server_ignores_a_null_error_beside_a_result_and_a_null_result_beside_an_error_in_a_sampling_reply(
+def test_sampling_reply_may_have_a_null_error_beside_its_result_or_a_null_result_beside_its_error(
     start: Start,
 ) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:

@@ -230,7 +230,7 @@ async def test_cancel_reasons_that_trio_generates_are_not_used(autojump_clock: M
 # The event
 
 
-async def test_cancelled_event_of_a_request_is_set_after_any_cancel_even_if_the_handler_reads_the_event_later() -> None:
+async def test_cancelled_event_of_a_request_is_set_by_any_cancel_even_before_the_handler_reads_the_event() -> None:
     for cancel in (lambda abort: abort.cancel(THEIRS), lambda abort: abort.cancel_inside(OWN)):
         early, late = a_request(), a_request()
         event = early.event

@@ -149,7 +149,7 @@ async def test_leaving_a_request_scope_returns_true_only_if_its_nursery_was_canc
             assert scope.leave() is cancels
 
 
-async def test_server_sends_no_message_of_a_request_before_its_handler_starts_or_after_it_ends() -> None:
+async def test_server_sends_no_message_of_a_request_before_the_start_or_after_the_end_of_its_handler() -> None:
     async with floor() as this:
         scope = this.scope(progressToken=0)
         assert not scope.put(b"{}\n")
@@ -335,7 +335,7 @@ async def test_modern_request_sends_logs_at_the_level_in_its_meta_and_no_logs_wi
         assert [silent.log._admits(level) for level in ("emergency", "odd")] == [False, False]
 
 
-async def test_request_sends_no_log_message_without_logging_capability_or_before_its_start_or_after_its_end() -> None:
+async def test_request_log_sends_nothing_without_logging_capability_or_outside_the_run_of_the_request() -> None:
     async with floor(may_log=False) as this:
         assert this.running().log._minimum_rank == NEVER_LOGGED
         assert not this.running().log._admits("odd")

@@ -341,7 +341,7 @@ async def test_input_responses_of_one_retry_are_not_reused_in_the_next_retry() -
 # A handler that runs again
 
 
-async def test_input_request_answered_in_the_first_run_of_a_replayed_handler_returns_immediately_in_the_second() -> None:
+async def test_second_run_of_a_handler_does_not_wait_for_input_requests_answered_in_its_first_run() -> None:
     keys = list[str]()
 
     async def first(asker: Asker) -> None:

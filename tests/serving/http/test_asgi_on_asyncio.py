@@ -337,7 +337,7 @@ def test_asyncio_asgi_handler_is_cancelled_if_send_raises_after_a_disconnect() -
 
 
 @pytest.mark.parametrize("has_lifespan", [True, False])
-def test_handler_has_context_variables_of_the_lifespan_and_the_asgi_send_function_those_of_the_request(
+def test_handler_has_context_variables_of_the_lifespan_and_asgi_send_those_of_the_request(
     has_lifespan: bool,
 ) -> None:
     server = Server("who")

@@ -519,7 +519,7 @@ async def test_legacy_and_modern_requests_are_served_on_one_connection() -> None
 
 @pytest.mark.parametrize("missing", [VERSION, CAPABILITIES])
 @pytest.mark.parametrize("request_id", [7, "seven", 0, ""])
-async def test_modern_request_that_lacks_a_required_meta_field_gets_error_invalid_params_with_the_request_id(
+async def test_modern_request_without_a_required_meta_field_gets_error_invalid_params_with_its_id(
     missing: str, request_id: Any
 ) -> None:
     async with serving() as (endpoint, _):
@@ -530,7 +530,7 @@ async def test_modern_request_that_lacks_a_required_meta_field_gets_error_invali
 
 
 @pytest.mark.parametrize("params", [None, {}, {"_meta": {}}, {"_meta": 1}, {"_meta": None}])
-async def test_modern_request_without_meta_gets_error_invalid_params_with_the_request_id(params: Any) -> None:
+async def test_modern_request_without_meta_gets_error_invalid_params_with_its_id(params: Any) -> None:
     async with serving() as (endpoint, _):
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", **({} if params is None else {"params": params})}
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})

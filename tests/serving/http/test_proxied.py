@@ -356,7 +356,7 @@ async def test_proxy_learns_mcp_param_headers_when_a_client_requests_tools_list(
     assert (answer.status, regions.listings) == (400, 1)
 
 
-async def test_proxy_lists_the_tools_of_its_backend_again_after_they_changed(
+async def test_proxy_lists_the_tools_of_its_backend_again_after_the_tools_changed(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     await before_regions.modern("tools/call", {"name": "grow", "arguments": {}})
