@@ -204,7 +204,7 @@ async def test_replica_cannot_decrypt_notifications_of_a_replica_with_different_
     assert len(caplog.messages) == 1 + 2 * 3
 
 
-async def test_listen_stream_at_another_replica_receives_the_extension_notification(autojump_clock: MockClock) -> None:
+async def test_extension_notification_reaches_a_listen_stream_at_another_replica(autojump_clock: MockClock) -> None:
     def extended(server: Server, _: Fleet, __: int) -> None: ...
 
     declared = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {search.name: {}}}}

@@ -355,7 +355,7 @@ async def test_clients_are_told_that_everything_may_have_changed_if_the_change_l
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_server_joined_twice_to_one_storage_does_not_repeat_changes_endlessly(autojump_clock: MockClock) -> None:
+async def test_server_that_joined_a_storage_twice_does_not_repeat_change_notifications_endlessly(autojump_clock: MockClock) -> None:
     server, told = Server("server"), Told()
     server._observers.add(told)
     async with MemoryStorage().join("server") as replica, trio.open_nursery() as nursery:

@@ -140,7 +140,7 @@ async def test_changes_without_an_open_get_stream_are_sent_on_the_get_stream_tha
 
 
 @pytest.mark.parametrize("noted", [[], ["scene:1"]])
-async def test_new_get_stream_receives_a_change_that_is_recorded_after_the_stream_opens(
+async def test_new_get_stream_receives_a_change_that_is_recorded_just_after_the_stream_opens(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock, noted: list[str]
 ) -> None:
     session = await subscribed(scene, endpoint, 2)

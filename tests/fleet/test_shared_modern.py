@@ -192,7 +192,7 @@ async def test_forwarded_retry_needs_two_messages_between_replicas_and_two_ackno
         assert not one.ways.uses["courier.find_dead"] + two.ways.uses["courier.find_dead"]
 
 
-async def test_replayed_tool_runs_at_the_replica_that_received_the_retry(autojump_clock: MockClock) -> None:
+async def test_tool_with_replay_runs_again_at_the_replica_that_received_the_retry(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         question = await parked(one, "replayed", name="a")
@@ -268,7 +268,7 @@ async def test_client_that_disconnects_from_another_replica_cancels_the_handler(
         assert journal.cancellation.reason == "the client closed the response"
 
 
-async def test_caller_deadline_applies_to_a_forwarded_retry(autojump_clock: MockClock) -> None:
+async def test_deadline_set_by_the_caller_applies_to_a_forwarded_retry(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -688,7 +688,7 @@ async def _calls_end_in_bad_weather(seed: int) -> None:
 KEY = ProofKey.generate()
 
 
-async def test_dpop_proof_is_accepted_once_by_all_replicas(autojump_clock: MockClock) -> None:
+async def test_dpop_proof_accepted_by_one_replica_is_rejected_by_another_replica(autojump_clock: MockClock) -> None:
     tokens = issued()
     tokens.principals["bound"] = Principal(issuer=ISSUER, subject="carol", key_thumbprint=KEY.thumbprint)
 
@@ -742,7 +742,7 @@ async def test_request_without_retries_does_not_use_the_shared_storage(
         assert one.ways.uses == before
 
 
-async def test_forwarded_retries_leave_no_state_when_they_end(autojump_clock: MockClock) -> None:
+async def test_forwarded_retries_that_have_ended_are_no_longer_counted_and_send_no_messages(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         for number in range(5):

@@ -620,7 +620,7 @@ async def test_cancel_does_not_affect_a_later_request_with_the_same_id_at_the_sa
     assert not scene["here"].ended.is_set()
 
 
-async def test_cancel_that_arrives_before_its_request_at_another_replica_is_applied(
+async def test_cancel_at_one_replica_is_applied_to_a_request_that_arrives_later_at_another_replica(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

@@ -213,7 +213,7 @@ def test_server_load_counts_admitted_requests_and_returns_to_zero_when_they_end(
     assert (floor.load.in_flight, floor.load.queued, floor.load.inbound_bytes) == (0, 0, 0)
 
 
-def test_running_requests_can_end_during_an_iteration_over_them() -> None:
+def test_running_requests_can_be_ended_while_a_loop_iterates_over_all_requests() -> None:
     floor = Floor(max_in_flight=1)
     floor.admit(3)
     for scope in floor.in_flight:
@@ -306,7 +306,7 @@ def test_only_client_of_a_server_can_use_the_whole_request_limit() -> None:
     assert took(floor, FakeScope) == took(floor, stream) == 3
 
 
-def test_one_connection_can_use_at_most_half_of_the_free_bytes() -> None:
+def test_one_connection_can_use_at_most_half_of_the_unused_byte_limit_of_the_server() -> None:
     greedy, other = floors(2, max_server_bytes=100)
     greedy.admit(1, size=60)  # the first is taken in any case
     assert not greedy.in_flight.admit(FakeScope(FakeRequest(1)))
@@ -376,7 +376,7 @@ def test_bytes_of_a_request_that_awaits_input_are_counted_once_during_its_retry(
     assert not admission.has_room(81, caller, parked)
 
 
-def test_bytes_of_a_running_request_reduce_the_free_bytes_of_its_caller() -> None:
+def test_running_request_reduces_the_remaining_byte_limit_of_its_caller_by_its_size() -> None:
     admission, caller = Admission[object](Limits(max_inbound_bytes=100), Load()), Caller()
     request: Any = FakeRequest(60)
     assert admission.admit(request, caller) is not None

@@ -151,7 +151,7 @@ async def test_progress_of_a_call_started_before_fail_after_silence_does_not_res
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_fail_after_silence_with_block_that_ends_in_time_does_not_raise(autojump_clock: object) -> None:
+async def test_block_inside_fail_after_silence_that_ends_in_time_does_not_raise(autojump_clock: object) -> None:
     with fail_after_silence(5, maximum=100) as scope:
         await trio.sleep(4)
     assert not scope.cancelled_caught

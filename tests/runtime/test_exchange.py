@@ -110,7 +110,7 @@ async def test_waiting_for_the_listen_streams_of_an_http_exchange_does_not_wait_
     assert seen == ["streams", "all"]
 
 
-def test_response_is_put_into_the_outbox_of_the_exchange_that_received_the_request() -> None:
+def test_response_is_put_into_the_outbox_of_the_http_exchange_that_received_the_request() -> None:
     one, owner = exchange(), Owner()
     one.reply(b"1\n")
     one.reply(None)

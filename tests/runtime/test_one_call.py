@@ -88,7 +88,7 @@ async def test_task_that_waits_for_a_call_runs_the_progress_callbacks(
         assert ends == [end]
 
 
-def test_cancelled_call_that_awaits_no_reply_sends_no_cancel() -> None:
+def test_call_cancelled_while_it_awaits_no_reply_sends_no_cancel() -> None:
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     assert (trips.asked, trips.received) == (None, -math.inf)
@@ -97,7 +97,7 @@ def test_cancelled_call_that_awaits_no_reply_sends_no_cancel() -> None:
 
 
 @pytest.mark.parametrize("asked", [3, 0, ""])
-def test_cancelled_call_that_awaits_the_reply_to_its_retry_sends_one_cancel(asked: RequestId) -> None:
+def test_call_cancelled_while_it_awaits_the_reply_to_its_retry_sends_one_cancel(asked: RequestId) -> None:
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     trips.asked, error = asked, LookupError()

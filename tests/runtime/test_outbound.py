@@ -444,7 +444,7 @@ async def test_request_that_waits_for_outbox_space_fails_when_the_connection_is_
         assert [str(failure) for failure in this.failures] == ["gone"]
 
 
-async def test_call_returns_after_callbacks_of_earlier_notifications(autojump_clock: MockClock) -> None:
+async def test_call_returns_only_after_callbacks_of_notifications_received_before_its_response(autojump_clock: MockClock) -> None:
     async def slow(_: NotificationReceived) -> None:
         await trio.sleep(3)
 
@@ -463,7 +463,7 @@ async def test_call_returns_after_callbacks_of_earlier_notifications(autojump_cl
         assert this.told.handled == 1
 
 
-async def test_call_does_not_wait_for_callbacks_of_notifications_before_its_request(autojump_clock: MockClock) -> None:
+async def test_call_does_not_wait_for_callbacks_of_notifications_received_before_its_request(autojump_clock: MockClock) -> None:
     async def stuck(_: NotificationReceived) -> None:
         await trio.sleep_forever()
 
@@ -479,7 +479,7 @@ async def test_call_does_not_wait_for_callbacks_of_notifications_before_its_requ
 # The loss of the connection
 
 
-async def test_lost_connection_fails_each_call_with_a_new_error_and_later_calls_immediately() -> None:
+async def test_each_call_on_a_lost_connection_fails_with_a_separate_error_object() -> None:
     async with side() as (this, nursery):
         for _ in range(2):
             nursery.start_soon(this.call)

@@ -18,7 +18,7 @@ def outbox(high_water: int = 1000) -> Outbox:
     return Outbox(high_water)
 
 
-async def test_outbox_returns_lines_in_the_order_in_which_they_were_put() -> None:
+async def test_outbox_returns_messages_in_the_order_in_which_they_were_put() -> None:
     box = outbox()
     box.put(b"1\n")
     box.put_sealed(b"2\n", Owner())
@@ -27,14 +27,14 @@ async def test_outbox_returns_lines_in_the_order_in_which_they_were_put() -> Non
     assert await box.take() == b"1\n2\n3\n4\n"
 
 
-async def test_urgent_outbox_line_is_written_before_all_other_lines() -> None:
+async def test_urgent_outbox_message_is_written_before_all_other_messages() -> None:
     box = outbox()
     box.put(b"waits\n")
     box.put_first(b"urgent\n")
     assert await box.take() == b"urgent\nwaits\n"
 
 
-async def test_outbox_returns_whole_lines_up_to_about_the_high_water_mark() -> None:
+async def test_outbox_returns_whole_messages_up_to_about_the_high_water_mark() -> None:
     box = outbox(high_water=10)
     for number in range(10):
         box.put(b"line %d\n" % number, Owner())
@@ -45,14 +45,14 @@ async def test_outbox_returns_whole_lines_up_to_about_the_high_water_mark() -> N
     assert all(chunk.endswith(b"\n") and 10 <= len(chunk) < 20 for chunk in chunks)
 
 
-async def test_outbox_returns_a_line_of_any_size_in_one_piece() -> None:
+async def test_outbox_returns_a_message_of_any_size_in_one_piece() -> None:
     box = outbox(high_water=10)
     box.put(b"x" * 5000 + b"\n")
     assert len(await box.take()) == 5001
 
 
 @pytest.mark.parametrize("put", ["put", "put_now", "put_sealed", "put_first"])
-async def test_outbox_returns_a_long_line_without_copying(put: str) -> None:
+async def test_outbox_returns_a_long_message_without_copying(put: str) -> None:
     line = b"x" * 100_000 + b"\n"
     box = Outbox(1000, lambda _: 1)
     box.put(b"short\n")
@@ -63,7 +63,7 @@ async def test_outbox_returns_a_long_line_without_copying(put: str) -> None:
     assert await box.take() == b"short\n"
 
 
-async def test_outbox_line_over_64_kib_is_written_by_the_writer_task() -> None:
+async def test_outbox_message_over_64_kib_is_written_by_the_writer_task() -> None:
     sent: list[int] = []
 
     def send(line: bytes) -> int:
@@ -79,7 +79,7 @@ async def test_outbox_line_over_64_kib_is_written_by_the_writer_task() -> None:
     assert sent == [65_536]
 
 
-async def test_long_line_in_the_outbox_can_be_replaced_and_withdrawn() -> None:
+async def test_long_message_in_the_outbox_can_be_replaced_and_withdrawn() -> None:
     box, owner, line = outbox(), Owner(), b"x" * 100_000 + b"\n"
     segment = box.put_sealed(b"short\n", owner)
     assert box.replace(segment, line)
@@ -90,7 +90,7 @@ async def test_long_line_in_the_outbox_can_be_replaced_and_withdrawn() -> None:
     assert box.size == 0
 
 
-async def test_outbox_writer_waits_until_a_line_is_put() -> None:
+async def test_outbox_writer_waits_until_a_message_is_put() -> None:
     box, taken = outbox(), list[bytes]()
     async with trio.open_nursery() as nursery:
 
@@ -107,7 +107,7 @@ async def test_outbox_writer_waits_until_a_line_is_put() -> None:
 # Withdrawing
 
 
-async def test_outbox_method_withdraw_removes_only_the_unwritten_lines_of_the_given_owner() -> None:
+async def test_outbox_method_withdraw_removes_only_the_unwritten_messages_of_the_given_owner() -> None:
     box, owner = outbox(), Owner()
     box.put(b"before\n")
     box.put(b"mine 1\n", owner)
@@ -118,14 +118,14 @@ async def test_outbox_method_withdraw_removes_only_the_unwritten_lines_of_the_gi
     assert box.size == 0
 
 
-async def test_outbox_lines_that_the_writer_has_taken_cannot_be_withdrawn() -> None:
+async def test_outbox_messages_that_the_writer_has_taken_cannot_be_withdrawn() -> None:
     box, owner = outbox(), Owner()
     box.put(b"mine\n", owner)
     await box.take()
     assert not box.withdraw(owner)
 
 
-async def test_outbox_method_withdraw_removes_lines_that_the_writer_has_not_taken() -> None:
+async def test_outbox_method_withdraw_removes_messages_that_the_writer_has_not_taken() -> None:
     box, owner = outbox(high_water=5), Owner()
     box.put_sealed(b"taken\n", owner)
     box.put_sealed(b"waits\n", owner)
@@ -134,11 +134,11 @@ async def test_outbox_method_withdraw_removes_lines_that_the_writer_has_not_take
     assert box.size == 0
 
 
-async def test_outbox_method_withdraw_returns_false_if_no_line_waits() -> None:
+async def test_outbox_method_withdraw_returns_false_if_no_message_waits() -> None:
     assert not outbox().withdraw(Owner())
 
 
-async def test_owner_of_outbox_lines_can_put_lines_again_after_it_withdraws_them() -> None:
+async def test_owner_of_outbox_messages_can_put_messages_again_after_it_withdrew_some() -> None:
     box, owner = outbox(), Owner()
     box.put(b"withdrawn\n", owner)
     box.withdraw(owner)
@@ -149,7 +149,7 @@ async def test_owner_of_outbox_lines_can_put_lines_again_after_it_withdraws_them
 # Replacing
 
 
-async def test_replaceable_line_in_the_outbox_is_replaced_in_its_position() -> None:
+async def test_replaceable_message_in_the_outbox_is_replaced_in_its_position() -> None:
     box = outbox()
     segment = box.put_sealed(b"old\n")
     box.put(b"after\n")
@@ -158,7 +158,7 @@ async def test_replaceable_line_in_the_outbox_is_replaced_in_its_position() -> N
     assert await box.take() == b"newer\nafter\n"
 
 
-async def test_replaceable_outbox_line_that_the_writer_has_taken_is_not_replaced() -> None:
+async def test_replaceable_outbox_message_that_the_writer_has_taken_is_not_replaced() -> None:
     box = outbox()
     segment = box.put_sealed(b"old\n")
     await box.take()
@@ -166,7 +166,7 @@ async def test_replaceable_outbox_line_that_the_writer_has_taken_is_not_replaced
     assert box.size == 0
 
 
-async def test_withdrawn_line_in_the_outbox_is_not_replaced() -> None:
+async def test_withdrawn_message_in_the_outbox_is_not_replaced() -> None:
     box, owner = outbox(), Owner()
     segment = box.put_sealed(b"old\n", owner)
     box.withdraw(owner)
@@ -174,7 +174,7 @@ async def test_withdrawn_line_in_the_outbox_is_not_replaced() -> None:
     assert box.size == 0
 
 
-async def test_later_outbox_lines_are_not_merged_into_a_replaceable_line() -> None:
+async def test_later_outbox_messages_are_not_merged_into_a_replaceable_message() -> None:
     box, owner = outbox(), Owner()
     segment = box.put_sealed(b"1\n", owner)
     box.put(b"2\n", owner)
@@ -192,7 +192,7 @@ async def test_outbox_producer_below_the_high_water_mark_does_not_wait() -> None
         await box.room()
 
 
-async def test_outbox_producers_wait_at_the_high_water_mark_until_the_writer_takes_lines() -> None:
+async def test_outbox_producers_wait_at_the_high_water_mark_until_the_writer_takes_messages() -> None:
     box, through = outbox(high_water=10), list[int]()
     box.put(b"x" * 10)
     async with trio.open_nursery() as nursery:
@@ -211,7 +211,7 @@ async def test_outbox_producers_wait_at_the_high_water_mark_until_the_writer_tak
     assert sorted(through) == [0, 1, 2]
 
 
-async def test_outbox_producer_that_puts_no_line_wakes_the_next_producer() -> None:
+async def test_outbox_producer_that_puts_no_message_wakes_the_next_waiting_producer() -> None:
     box, through = outbox(high_water=10), list[int]()
     box.put(b"x" * 10)
     async with trio.open_nursery() as nursery:
@@ -227,7 +227,7 @@ async def test_outbox_producer_that_puts_no_line_wakes_the_next_producer() -> No
     assert len(through) == 30
 
 
-async def test_task_that_waits_for_outbox_space_continues_when_lines_are_withdrawn() -> None:
+async def test_task_that_waits_for_outbox_space_continues_when_messages_are_withdrawn() -> None:
     box, owner = outbox(high_water=10), Owner()
     box.put(b"x" * 10, owner)
     async with trio.open_nursery() as nursery:
@@ -244,7 +244,7 @@ async def test_outbox_producer_can_wait_at_a_multiple_of_the_high_water_mark() -
     await box.room(4)
 
 
-async def test_outbox_space_for_an_owner_counts_only_the_lines_of_that_owner(autojump_clock: object) -> None:
+async def test_outbox_space_for_an_owner_counts_only_the_messages_of_that_owner(autojump_clock: object) -> None:
     box, owner = outbox(high_water=10), Owner()
     box.put(b"x" * 1000)
     await box.room_of(owner, 1)
@@ -262,7 +262,7 @@ async def test_outbox_space_for_an_owner_counts_only_the_lines_of_that_owner(aut
 # Flushing
 
 
-async def test_outbox_method_flushed_waits_until_the_writer_has_sent_the_last_lines() -> None:
+async def test_outbox_method_flushed_waits_until_the_writer_has_sent_the_last_messages() -> None:
     box, steps = outbox(), list[str]()
     sent = trio.Event()
     box.put(b"last words\n")
@@ -287,7 +287,7 @@ async def test_outbox_method_flushed_waits_until_the_writer_has_sent_the_last_li
     assert steps == ["sent", "flushed"]
 
 
-async def test_all_tasks_that_wait_in_outbox_flushed_continue_when_the_outbox_is_empty() -> None:
+async def test_all_tasks_that_wait_in_the_outbox_method_flushed_continue_when_the_outbox_is_empty() -> None:
     box = outbox()
     box.put(b"1\n")
     with trio.fail_after(PATIENCE):
@@ -347,7 +347,7 @@ async def writing(wire: Wire, high_water: int = 1000) -> AsyncGenerator[Outbox]:
         nursery.cancel_scope.cancel()
 
 
-async def test_outbox_line_is_written_directly_while_the_writer_task_is_idle() -> None:
+async def test_outbox_message_is_written_directly_while_the_writer_task_is_idle() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.put_now(b"reply\n", Owner())
@@ -358,7 +358,7 @@ async def test_outbox_line_is_written_directly_while_the_writer_task_is_idle() -
             await box.flushed()
 
 
-async def test_urgent_outbox_lines_put_together_are_written_together() -> None:
+async def test_urgent_outbox_messages_put_together_are_written_together() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.put_first(b"cancel 1\n")
@@ -368,14 +368,14 @@ async def test_urgent_outbox_lines_put_together_are_written_together() -> None:
         assert wire.bytes == b"cancel 2\ncancel 1\n"
 
 
-async def test_outbox_line_written_directly_cannot_be_withdrawn() -> None:
+async def test_outbox_message_written_directly_cannot_be_withdrawn() -> None:
     owner = Owner()
     async with writing(Wire()) as box:
         box.put_now(b"mine\n", owner)
         assert not box.withdraw(owner)
 
 
-async def test_outbox_line_added_while_other_lines_wait_is_queued_and_can_be_withdrawn() -> None:
+async def test_outbox_message_added_while_other_messages_wait_is_queued_and_can_be_withdrawn() -> None:
     wire, owner = Wire(), Owner()
     async with writing(wire) as box:
         box.put(b"waits\n")
@@ -387,7 +387,7 @@ async def test_outbox_line_added_while_other_lines_wait_is_queued_and_can_be_wit
         assert wire.bytes == b"waits\nreply\n"
 
 
-async def test_no_outbox_line_is_written_directly_while_the_writer_task_writes() -> None:
+async def test_no_outbox_message_is_written_directly_while_the_writer_task_writes() -> None:
     wire = Wire()
     async with writing(wire) as box:
         wire.blocked = True
@@ -402,7 +402,7 @@ async def test_no_outbox_line_is_written_directly_while_the_writer_task_writes()
         assert wire.bytes == b"slow\ncancel\nreply\n"
 
 
-async def test_no_outbox_line_is_written_directly_before_or_after_the_writer_task_runs() -> None:
+async def test_no_outbox_message_is_written_directly_before_or_after_the_writer_task_runs() -> None:
     wire = Wire()
     box = Outbox(1000, wire.send_nowait)
     box.put_now(b"early\n")
@@ -418,7 +418,7 @@ async def test_no_outbox_line_is_written_directly_before_or_after_the_writer_tas
     assert wire.bytes == b"early\n"
 
 
-async def test_outbox_writes_no_line_directly_after_write_nothing_now_is_called() -> None:
+async def test_outbox_writes_no_message_directly_after_write_nothing_now_is_called() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.write_nothing_now()
@@ -429,7 +429,7 @@ async def test_outbox_writes_no_line_directly_after_write_nothing_now_is_called(
     assert wire.bytes == b"reply\n"
 
 
-async def test_closed_outbox_writes_no_line_directly() -> None:
+async def test_closed_outbox_writes_no_message_directly() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.close()
@@ -437,7 +437,7 @@ async def test_closed_outbox_writes_no_line_directly() -> None:
         assert wire.bytes == b""
 
 
-async def test_outbox_that_closes_drops_the_lines_in_it() -> None:
+async def test_outbox_that_closes_drops_the_messages_in_it() -> None:
     box, owner = outbox(), Owner()
     box.put(b"dropped\n", owner)
     box.close()
@@ -449,7 +449,7 @@ async def test_outbox_that_closes_drops_the_lines_in_it() -> None:
     assert scope.cancelled_caught
 
 
-async def test_outbox_line_that_cannot_be_written_directly_is_queued() -> None:
+async def test_outbox_message_that_cannot_be_written_directly_is_queued() -> None:
     wire, owner = Wire(room=0), Owner()
     async with writing(wire) as box:
         box.put_now(b"withdrawn\n", owner)
@@ -459,7 +459,7 @@ async def test_outbox_line_that_cannot_be_written_directly_is_queued() -> None:
         assert wire.bytes == b"reply\n"
 
 
-async def test_rest_of_a_partly_written_outbox_line_is_written_before_urgent_lines() -> None:
+async def test_rest_of_a_partly_written_outbox_message_is_written_before_urgent_messages() -> None:
     wire = Wire(room=3)
     async with writing(wire) as box:
         box.put_now(b"begun\n")
@@ -473,7 +473,7 @@ async def test_rest_of_a_partly_written_outbox_line_is_written_before_urgent_lin
         assert wire.tried == 1
 
 
-async def test_urgent_outbox_line_is_written_after_the_rest_of_a_partly_written_line() -> None:
+async def test_urgent_outbox_message_is_written_after_the_rest_of_a_partly_written_message() -> None:
     wire = Wire(room=3)
     async with writing(wire) as box:
         box.put_now(b"begun\n")
@@ -486,7 +486,7 @@ async def test_urgent_outbox_line_is_written_after_the_rest_of_a_partly_written_
         assert wire.bytes == b"begun\nurgent\nnext\n"
 
 
-async def test_rest_of_a_partly_written_outbox_line_cannot_be_withdrawn() -> None:
+async def test_rest_of_a_partly_written_outbox_message_cannot_be_withdrawn() -> None:
     wire, owner = Wire(room=3), Owner()
     async with writing(wire) as box:
         box.put_now(b"begun\n", owner)
@@ -497,7 +497,7 @@ async def test_rest_of_a_partly_written_outbox_line_cannot_be_withdrawn() -> Non
         assert wire.bytes == b"begun\n"
 
 
-async def test_unwritten_rest_of_a_line_counts_towards_the_outbox_size_until_the_writer_takes_that_rest() -> None:
+async def test_unwritten_rest_of_a_message_counts_towards_the_outbox_size_until_the_writer_takes_that_rest() -> None:
     wire = Wire(room=3)
     async with writing(wire, high_water=10) as box:
         box.put_now(b"x" * 12 + b"\n")
@@ -516,7 +516,7 @@ class Interrupted(Wire):
         return count
 
 
-def test_keyboard_interrupt_does_not_lose_the_rest_of_a_partly_written_outbox_line() -> None:
+def test_keyboard_interrupt_does_not_lose_the_rest_of_a_partly_written_outbox_message() -> None:
     wire, steps = Interrupted(room=3), list[str]()
 
     async def play() -> None:
@@ -540,7 +540,7 @@ def test_keyboard_interrupt_does_not_lose_the_rest_of_a_partly_written_outbox_li
 @given(
     st.lists(st.tuples(st.sampled_from(["put", "sealed", "first", "withdraw", "take"]), st.integers(0, 3)), max_size=60)
 )
-def test_outbox_line_is_either_given_to_the_writer_once_or_withdrawn_in_any_order_of_operations(
+def test_outbox_message_is_either_given_to_the_writer_once_or_withdrawn_in_any_order_of_operations(
     steps: list[tuple[str, int]],
 ) -> None:
     box, owners = Outbox(20), [Owner() for _ in range(3)]
@@ -582,7 +582,7 @@ def test_outbox_line_is_either_given_to_the_writer_once_or_withdrawn_in_any_orde
         max_size=60,
     )
 )
-def test_outbox_lines_written_directly_and_by_the_writer_task_are_complete_and_in_order(
+def test_outbox_messages_written_directly_and_by_the_writer_task_are_complete_and_in_order(
     steps: list[tuple[str, int]],
 ) -> None:
     async def play() -> None:
@@ -625,7 +625,7 @@ def test_outbox_lines_written_directly_and_by_the_writer_task_are_complete_and_i
 
 
 @pytest.mark.parametrize("size", [1, 10_000])
-async def test_consecutive_outbox_lines_of_one_owner_are_joined_into_segments_up_to_the_high_water_mark(
+async def test_consecutive_outbox_messages_of_one_owner_are_joined_up_to_the_high_water_mark(
     size: int,
 ) -> None:
     box, owner = outbox(high_water=size), Owner()
@@ -634,7 +634,7 @@ async def test_consecutive_outbox_lines_of_one_owner_are_joined_into_segments_up
     assert len(owner.segments) == (10 if size == 1 else 1)
 
 
-async def test_outbox_method_nudge_makes_a_waiting_take_call_return_without_lines() -> None:
+async def test_outbox_method_nudge_makes_a_waiting_take_call_return_without_messages() -> None:
     outbox, taken = Outbox(100), list[bytes]()
 
     async def take_twice() -> None:
@@ -651,7 +651,7 @@ async def test_outbox_method_nudge_makes_a_waiting_take_call_return_without_line
     assert taken == [b"", b"line\n"]
 
 
-async def test_outbox_method_nudge_loses_no_lines() -> None:
+async def test_outbox_method_nudge_loses_no_messages() -> None:
     outbox = Outbox(100)
     outbox.put(b"line\n")
     outbox.nudge()
@@ -671,7 +671,7 @@ def test_outbox_with_a_writer_callback_calls_it_whenever_a_new_segment_begins() 
     assert calls == [2, 6]
 
 
-async def test_lines_put_into_a_closed_outbox_are_dropped_without_waiting() -> None:
+async def test_messages_put_into_a_closed_outbox_are_dropped_without_waiting() -> None:
     box, owner = outbox(), Owner()
     box.close()
     for put in (box.put, box.put_now, box.put_sealed):
@@ -682,7 +682,7 @@ async def test_lines_put_into_a_closed_outbox_are_dropped_without_waiting() -> N
     assert (box.size, box.take_nowait(), owner.segments) == (0, b"", [])
 
 
-async def test_closed_outbox_drops_lines_even_if_a_writer_callback_is_set() -> None:
+async def test_closed_outbox_drops_messages_even_if_a_writer_callback_is_set() -> None:
     box, calls = outbox(), list[int]()
     box.close()
     for writer in (lambda: calls.append(box.size), None):

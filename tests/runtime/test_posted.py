@@ -32,7 +32,7 @@ def post(
     return this.outbound.send_detached(method, {"name": "x"}, LATEST_LEGACY, heard, name, outbox or this.outbox)
 
 
-async def test_request_sent_without_a_waiting_task_passes_its_result_to_its_owner() -> None:
+async def test_result_of_a_request_that_no_task_awaits_is_passed_to_the_owner_of_the_request() -> None:
     heard = Heard()
     async with side() as (this, _):
         post(this, heard)
@@ -44,7 +44,7 @@ async def test_request_sent_without_a_waiting_task_passes_its_result_to_its_owne
             this.outbound.call_of(request)
 
 
-async def test_request_sent_without_a_waiting_task_passes_an_error_response_to_its_owner() -> None:
+async def test_error_response_to_a_request_that_no_task_awaits_is_passed_to_the_owner_of_the_request() -> None:
     heard, error = Heard(), PeerError(-1, "no")
     async with side() as (this, _):
         post(this, heard)
@@ -52,7 +52,7 @@ async def test_request_sent_without_a_waiting_task_passes_an_error_response_to_i
         assert heard.ends == [("a", None, error)]
 
 
-async def test_request_sent_without_a_waiting_task_passes_a_connection_loss_to_its_owner() -> None:
+async def test_connection_loss_during_a_request_that_no_task_awaits_is_passed_to_the_owner() -> None:
     heard = Heard()
     async with side() as (this, _):
         post(this, heard, name="a")
@@ -64,7 +64,7 @@ async def test_request_sent_without_a_waiting_task_passes_a_connection_loss_to_i
             post(this, heard)
 
 
-async def test_abandoned_request_without_a_waiting_task_is_withdrawn_if_unsent_and_cancelled_if_sent() -> None:
+async def test_abandoned_request_that_no_task_awaits_is_withdrawn_if_unsent_and_cancelled_if_sent() -> None:
     heard = Heard()
     async with side() as (this, _):
         waiting = post(this, heard)
@@ -80,7 +80,7 @@ async def test_abandoned_request_without_a_waiting_task_is_withdrawn_if_unsent_a
     assert heard.ends == [], "who takes a request back need not be told"
 
 
-async def test_abandoned_request_without_a_waiting_task_sends_no_cancel_if_cancels_are_disabled() -> None:
+async def test_abandoned_request_that_no_task_awaits_sends_no_cancel_if_cancels_are_disabled() -> None:
     heard = Heard()
     async with side(send_cancels=False) as (this, _):
         sent = post(this, heard)
@@ -89,7 +89,7 @@ async def test_abandoned_request_without_a_waiting_task_sends_no_cancel_if_cance
         assert await this.sent() == []
 
 
-async def test_request_without_a_waiting_task_cannot_be_abandoned_after_its_answer() -> None:
+async def test_request_that_no_task_awaits_cannot_be_abandoned_after_its_answer() -> None:
     heard = Heard()
     async with side() as (this, _):
         posted = post(this, heard)
@@ -99,7 +99,7 @@ async def test_request_without_a_waiting_task_cannot_be_abandoned_after_its_answ
         assert await this.sent() == []
 
 
-async def test_request_without_a_waiting_task_and_its_cancel_use_the_given_outbox() -> None:
+async def test_request_that_no_task_awaits_and_its_cancel_use_the_given_outbox() -> None:
     heard, other = Heard(), Outbox(1000)
     async with side() as (this, _):
         posted = post(this, heard, outbox=other)
@@ -109,7 +109,7 @@ async def test_request_without_a_waiting_task_and_its_cancel_use_the_given_outbo
         assert await this.sent() == []
 
 
-async def test_request_without_a_waiting_task_is_traced_from_start_to_end() -> None:
+async def test_request_that_no_task_awaits_is_traced_from_start_to_end() -> None:
     heard, tracer = Heard(), FakeTracer()
     async with side(tracer=tracer) as (this, _):
         post(this, heard)
@@ -119,7 +119,7 @@ async def test_request_without_a_waiting_task_is_traced_from_start_to_end() -> N
         assert tracer.spans[0].ends == [({"content": []}, None)]
 
 
-async def test_request_without_a_waiting_task_contains_the_current_trace_context() -> None:
+async def test_request_that_no_task_awaits_contains_the_current_trace_context() -> None:
     heard = Heard()
     async with side() as (this, _):
         with answering({TRACEPARENT: PARENT}):
@@ -128,7 +128,7 @@ async def test_request_without_a_waiting_task_contains_the_current_trace_context
         assert request["params"]["_meta"] == {TRACEPARENT: PARENT}
 
 
-async def test_request_without_a_waiting_task_is_not_sent_if_the_revision_lacks_its_method() -> None:
+async def test_request_that_no_task_awaits_is_not_sent_if_the_revision_lacks_its_method() -> None:
     async with side() as (this, _):
         with pytest.raises(MethodUnavailable):
             post(this, Heard(), "acme/do")

@@ -212,7 +212,7 @@ async def test_handler_that_cancels_its_own_scope_sees_the_cancel_cause_value_pa
         assert abort.cancellation.at == trio.current_time() - 5, "it is noted once"
 
 
-async def test_cancel_reasons_that_trio_generates_are_not_used(autojump_clock: MockClock) -> None:
+async def test_reason_that_trio_generates_for_a_cancelled_scope_is_not_used_as_cancel_reason(autojump_clock: MockClock) -> None:
     abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:
@@ -263,7 +263,7 @@ async def test_cancelled_event_is_set_if_the_handler_scope_is_cancelled() -> Non
         assert seen == [inside]
 
 
-async def test_handler_that_reads_the_cancelled_event_can_return_and_the_event_is_not_set() -> None:
+async def test_cancelled_event_stays_unset_if_the_handler_that_reads_the_event_returns_normally() -> None:
     abort = a_request()
 
     async def handler() -> None:
@@ -310,7 +310,7 @@ async def test_handler_thread_can_read_the_cancellation_of_its_request() -> None
 # The time limit of a tool
 
 
-async def test_handler_that_exceeds_a_timeout_block_is_cancelled_with_cause_deadline(autojump_clock: MockClock) -> None:
+async def test_handler_that_exceeds_a_timeout_block_sees_the_cancel_cause_value_deadline(autojump_clock: MockClock) -> None:
     abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:

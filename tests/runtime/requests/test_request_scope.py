@@ -130,7 +130,7 @@ async def test_request_cancelled_before_its_start_never_runs() -> None:
         assert (scope.phase, (scope.handler_task is not None)) == (Phase.MUTED, False)
 
 
-async def test_request_scope_ends_if_its_handler_is_interrupted() -> None:
+async def test_request_scope_is_over_when_it_is_detached() -> None:
     async with floor() as this:
         scope = this.running()
         scope.detach()
@@ -244,7 +244,7 @@ async def test_request_runner_is_notified_only_once_that_a_request_was_aborted()
 # The deadline of the caller
 
 
-async def test_request_expires_after_the_caller_deadline_plus_grace(autojump_clock: MockClock) -> None:
+async def test_request_expires_after_the_deadline_of_its_caller_plus_a_grace_period(autojump_clock: MockClock) -> None:
     async with floor() as this:
         await trio.sleep(10)
         scope = this.running(**{REMAINING_MS: 3000})

@@ -579,7 +579,7 @@ async def test_handler_whose_cleanup_exceeds_cleanup_grace_is_logged_and_frees_i
         assert (this.host.load.in_flight, this.host.load.overrun, len(caplog.records)) == (0, 1, 1)
 
 
-async def test_slow_handler_cleanup_is_logged_in_the_context_of_its_handler(
+async def test_log_record_about_slow_handler_cleanup_is_written_in_the_context_of_the_handler(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     variable, seen = ContextVar[str]("variable", default="none"), list[str]()
@@ -624,7 +624,7 @@ async def test_handler_that_cleans_up_within_cleanup_grace_is_not_logged(
         assert (this.host.load.overrun, caplog.records) == (0, [])
 
 
-async def test_request_is_cancelled_after_the_caller_deadline_plus_grace(
+async def test_request_is_cancelled_after_the_deadline_of_its_caller_plus_a_grace_period(
     autojump_clock: MockClock,
 ) -> None:
     seen = list[tuple[float, Any]]()
@@ -725,7 +725,7 @@ async def test_retry_beyond_the_request_limit_is_refused_and_its_handler_keeps_w
         assert (await this.answers())[4]["answer"] == ROOTS
 
 
-async def test_retry_waits_in_the_request_queue() -> None:
+async def test_retry_waits_in_the_request_queue_if_no_request_slot_is_free() -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -847,7 +847,7 @@ async def test_result_returned_before_the_retry_arrives_is_sent_to_the_retry(aut
         assert list(await this.answers()) == [2]
 
 
-async def test_each_retry_has_a_separate_caller_deadline(autojump_clock: MockClock) -> None:
+async def test_each_retry_has_its_own_deadline_set_by_the_caller(autojump_clock: MockClock) -> None:
     async with serving(Limits(deadline_grace=0)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True, _meta={REMAINING_MS: 5000})
@@ -860,7 +860,7 @@ async def test_each_retry_has_a_separate_caller_deadline(autojump_clock: MockClo
         assert (await this.answers())[3]["answer"] == ROOTS
 
 
-async def test_request_state_is_invalid_after_the_caller_deadline(autojump_clock: MockClock) -> None:
+async def test_request_state_is_invalid_after_the_deadline_set_by_the_caller(autojump_clock: MockClock) -> None:
     async with serving(Limits(deadline_grace=0)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True, _meta={REMAINING_MS: 5000})
