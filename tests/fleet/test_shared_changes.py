@@ -252,7 +252,9 @@ async def test_replica_reads_a_lost_change_notification_from_the_log_when_a_late
         assert trio.current_time() == 0
 
 
-async def test_replica_that_missed_a_change_notification_reads_the_change_within_five_seconds(autojump_clock: MockClock) -> None:
+async def test_replica_that_missed_a_change_notification_reads_the_change_within_five_seconds(
+    autojump_clock: MockClock,
+) -> None:
     async with opened() as (_, told, log):
         log.passes_on = False
         await log.log.record(["tools"])
@@ -355,7 +357,9 @@ async def test_clients_are_told_that_everything_may_have_changed_if_the_change_l
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_server_that_joined_a_storage_twice_does_not_repeat_change_notifications_endlessly(autojump_clock: MockClock) -> None:
+async def test_server_that_joined_a_storage_twice_does_not_repeat_change_notifications_endlessly(
+    autojump_clock: MockClock,
+) -> None:
     server, told = Server("server"), Told()
     server._observers.add(told)
     async with MemoryStorage().join("server") as replica, trio.open_nursery() as nursery:

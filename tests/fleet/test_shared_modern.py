@@ -319,7 +319,9 @@ async def test_call_fails_with_an_error_when_the_replica_of_its_handler_dies(aut
         assert LEASE_SECONDS - 1.6 <= trio.current_time() <= LEASE_SECONDS + 1
 
 
-async def test_retry_of_a_call_whose_handler_ran_at_a_dead_replica_fails_with_an_error(autojump_clock: MockClock) -> None:
+async def test_retry_of_a_call_whose_handler_ran_at_a_dead_replica_fails_with_an_error(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "linger", name="a")
         one.ways.are_cut = True
@@ -328,7 +330,9 @@ async def test_retry_of_a_call_whose_handler_ran_at_a_dead_replica_fails_with_an
         assert trio.current_time() <= LEASE_SECONDS + 1
 
 
-async def test_retry_of_a_call_whose_handler_ran_at_a_gracefully_stopped_replica_fails_immediately(autojump_clock: MockClock) -> None:
+async def test_retry_of_a_call_whose_handler_ran_at_a_gracefully_stopped_replica_fails_immediately(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as (one, two):
         await trio.sleep(LEASE_SECONDS)  # a replica that has only begun cannot tell of deaths
         question = await parked(one, "linger", name="a")
@@ -567,7 +571,9 @@ async def test_cancel_that_arrives_before_the_forwarded_retry_it_refers_to_is_ap
         assert "its client has left; call again" in answer.json["error"]["message"]
 
 
-async def test_middleware_runs_once_for_a_handler_even_if_its_retries_arrive_at_several_replicas(autojump_clock: MockClock) -> None:
+async def test_middleware_runs_once_for_a_handler_even_if_its_retries_arrive_at_several_replicas(
+    autojump_clock: MockClock,
+) -> None:
     ran = list[int]()
 
     def add(server: Server, members: Fleet, number: int) -> None:
@@ -742,7 +748,9 @@ async def test_request_without_retries_does_not_use_the_shared_storage(
         assert one.ways.uses == before
 
 
-async def test_forwarded_retries_that_have_ended_are_no_longer_counted_and_send_no_messages(autojump_clock: MockClock) -> None:
+async def test_forwarded_retries_that_have_ended_are_no_longer_counted_and_send_no_messages(
+    autojump_clock: MockClock,
+) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         for number in range(5):

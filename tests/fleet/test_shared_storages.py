@@ -223,7 +223,9 @@ async def test_replica_is_not_considered_dead_while_large_results_block_a_slow_r
             assert await member.storage.replica.courier.heartbeat(lease_ms=5000)  # as all the time before
 
 
-async def test_retry_of_a_call_whose_handler_ran_at_a_stopped_replica_fails_with_an_error(shared: SharedStorage) -> None:
+async def test_retry_of_a_call_whose_handler_ran_at_a_stopped_replica_fails_with_an_error(
+    shared: SharedStorage,
+) -> None:
     async with fleet(add_tools, shared=shared) as (one, two):
         arguments: dict[str, Any] = {"name": "a", "size": 1}
         question = question_in(await one.call("talk", arguments))

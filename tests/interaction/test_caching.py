@@ -83,7 +83,7 @@ async def test_client_caches_the_tool_list_until_a_list_changed_notification_arr
             assert await names(client) == ["change", "grow", "late"]
 
 
-async def test_response_cache_shares_public_results_with_all_clients_and_private_results_per_principal(
+async def test_response_cache_shares_public_results_among_all_clients_and_private_results_per_principal(
     command: list[str],
 ) -> None:
     cache = ResponseCache()

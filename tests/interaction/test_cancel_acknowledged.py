@@ -132,7 +132,7 @@ async def test_cancelled_call_waits_for_a_shielded_handler_only_for_the_seconds_
             await trio.sleep(1000)
 
 
-async def test_call_cancelled_while_it_is_queued_never_runs(era: Era, way: str, autojump_clock: Any) -> None:
+async def test_call_cancelled_while_it_waits_in_the_queue_never_runs(era: Era, way: str, autojump_clock: Any) -> None:
     if (way, era) == ("http", "modern"):
         return  # none waits there: the bound is that of all clients
     slow = Slow(limits=Limits(max_in_flight=1))
@@ -504,7 +504,9 @@ async def test_cancel_requests_beyond_max_cancel_waits_are_refused_as_busy(
         nursery.cancel_scope.cancel()
 
 
-async def test_server_forgets_outcomes_of_ended_calls_after_ending_timeout(era: Era, autojump_clock: Any) -> None:
+async def test_server_forgets_how_calls_with_a_cancel_token_ended_after_ending_timeout(
+    era: Era, autojump_clock: Any
+) -> None:
     slow = Slow(limits=Limits(ending_timeout=10))
     async with slow.server._running() as running:
         endings = running.host.endings

@@ -75,7 +75,9 @@ async def test_proxy_reports_state_relayed_if_the_backend_lacks_the_cancel_ackno
     assert (ending.state, ending.behind) == ("relayed", None)
 
 
-async def test_proxy_reports_state_overran_if_the_handler_in_the_backend_does_not_end(era: Era, autojump_clock: Any) -> None:
+async def test_proxy_reports_state_overran_if_the_handler_in_the_backend_does_not_end(
+    era: Era, autojump_clock: Any
+) -> None:
     served = proxy(partial(open_memory, cancel_server.server), limits=Limits(cleanup_grace=2))
     async with open_memory(served, **options(era)) as client:
         ending = await left(client, {"cleanup": 30}, within=20)

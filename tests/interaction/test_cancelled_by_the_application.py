@@ -56,7 +56,7 @@ async def seen_when_left(together: bool) -> Cancellation | None:
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["a shutdown", "the end of input"])
-async def test_cancel_cause_is_the_value_parent_if_the_application_cancels_while_the_connection_ends(
+async def test_cancel_cause_has_the_value_parent_if_the_application_cancels_while_the_connection_ends(
     together: bool,
 ) -> None:
     for _ in range(ENOUGH):

@@ -51,7 +51,7 @@ class Watched:
 
 
 @ERAS
-async def test_handler_is_cancelled_unanswered_after_remaining_ms_plus_the_deadline_grace_of_the_server(
+async def test_handler_is_cancelled_without_an_answer_after_remaining_ms_plus_deadline_grace(
     autojump_clock: MockClock, revision: str
 ) -> None:
     watched = Watched(deadline_grace=1)

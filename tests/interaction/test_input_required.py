@@ -232,7 +232,9 @@ async def test_prompts_and_resources_can_return_input_required(autojump_clock: M
                 assert "Ada" in str(reply["result"])
 
 
-async def test_tool_with_replay_that_returns_input_required_keeps_the_answers_of_earlier_rounds(autojump_clock: MockClock) -> None:
+async def test_tool_with_replay_that_returns_input_required_keeps_the_answers_of_earlier_rounds(
+    autojump_clock: MockClock,
+) -> None:
     server, runs = Server("s"), list[int]()
 
     @server.tool(replay=True)

@@ -93,7 +93,7 @@ async def test_long_duplicate_request_id_is_truncated_in_the_error(server: Serve
         assert len(reply["error"]["message"]) < LONGEST
 
 
-async def test_client_that_disconnects_during_sampling_is_logged_as_info(
+async def test_disconnect_of_a_client_during_sampling_is_logged_at_level_info(
     server: Server, caplog: pytest.LogCaptureFixture, autojump_clock: object
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -270,7 +270,9 @@ async def test_log_level_in_the_meta_of_a_call_overrides_the_log_level_of_the_cl
         assert heard == ["loud", "loud", "quiet", "loud"]
 
 
-async def test_meta_of_a_call_cannot_override_protocol_version_or_client_capabilities(autojump_clock: MockClock) -> None:
+async def test_meta_of_a_call_cannot_override_protocol_version_or_client_capabilities(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("strict")
 
     @server.tool

@@ -123,7 +123,7 @@ async def test_result_that_is_ready_before_the_retry_is_kept_and_returned(
         assert reply["result"]["content"][0]["text"] == ("no patience" if fails else "went on without")
 
 
-async def test_retry_of_a_handler_that_has_already_failed_returns_an_internal_error_without_text(
+async def test_retry_of_a_handler_that_failed_before_the_retry_returns_an_internal_error_without_text(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")

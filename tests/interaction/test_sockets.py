@@ -370,7 +370,7 @@ async def test_unix_socket_lock_file_that_is_a_symlink_or_fifo_is_refused(socket
         lock.unlink()
 
 
-async def test_unix_socket_lock_file_with_content_is_refused_and_kept(socket_folder: Path) -> None:
+async def test_unix_socket_lock_file_with_content_raises_os_error_and_is_kept(socket_folder: Path) -> None:
     lock = socket_folder / "mcp.sock.lock"
     lock.write_text("of the application")
     with trio.fail_after(PATIENCE), pytest.raises(OSError, match="not a lock file"):
@@ -399,7 +399,7 @@ async def test_unix_socket_has_mode_600_despite_a_permissive_umask(tmp_path: Pat
         os.umask(mask)
 
 
-async def test_broken_symlink_at_the_socket_path_is_refused_and_kept(tmp_path: Path) -> None:
+async def test_broken_symlink_at_the_unix_socket_path_raises_os_error_and_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="a broken symbolic link"):
@@ -407,7 +407,7 @@ async def test_broken_symlink_at_the_socket_path_is_refused_and_kept(tmp_path: P
     assert path.is_symlink()
 
 
-async def test_symlink_to_a_file_at_the_socket_path_is_refused_and_kept(tmp_path: Path) -> None:
+async def test_symlink_to_a_file_at_the_unix_socket_path_raises_os_error_and_is_kept(tmp_path: Path) -> None:
     precious, path = tmp_path / "precious", tmp_path / "mcp.sock"
     precious.write_text("data")
     path.symlink_to(precious)
@@ -431,7 +431,7 @@ async def test_open_connections_continue_after_the_unix_socket_file_is_removed(t
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_regular_file_at_the_socket_path_is_refused_and_kept(tmp_path: Path) -> None:
+async def test_regular_file_at_the_unix_socket_path_raises_os_error_and_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(OSError, match="not name a socket"):

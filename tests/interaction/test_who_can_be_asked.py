@@ -186,7 +186,7 @@ async def test_recording_context_supports_only_the_capabilities_of_its_revision(
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("deeper", [False, True])
-async def test_missing_capabilities_of_concurrent_requests_are_reported_together(
+async def test_capabilities_that_a_client_lacks_for_concurrent_requests_are_reported_together(
     autojump_clock: MockClock, revision: str, deeper: bool
 ) -> None:
     server = Server("s")

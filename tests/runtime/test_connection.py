@@ -181,7 +181,9 @@ async def test_connection_writes_a_response_directly_without_the_writer_task(
     assert wire.sends == 0
 
 
-async def test_cancel_of_a_request_is_written_by_the_writer_task_although_the_request_was_not(nursery: trio.Nursery) -> None:
+async def test_cancel_of_a_request_is_written_by_the_writer_task_although_the_request_was_not(
+    nursery: trio.Nursery,
+) -> None:
     wire = Seen()
     client = side("client", wire, Limits())
     nursery.start_soon(client.run)

@@ -240,7 +240,9 @@ async def test_immediate_shutdown_cancels_requests_without_drain_time(autojump_c
 # The loss of the connection
 
 
-async def test_connection_that_is_lost_while_it_sends_its_last_messages_closes_immediately(autojump_clock: MockClock) -> None:
+async def test_connection_that_is_lost_while_it_sends_its_last_messages_closes_immediately(
+    autojump_clock: MockClock,
+) -> None:
     async with serving() as this:
         begun = trio.current_time()
         for _ in range(2):  # the first fills the pipe, the second waits in the writer's hands

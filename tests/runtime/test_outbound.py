@@ -444,7 +444,9 @@ async def test_request_that_waits_for_outbox_space_fails_when_the_connection_is_
         assert [str(failure) for failure in this.failures] == ["gone"]
 
 
-async def test_call_returns_only_after_callbacks_of_notifications_received_before_its_response(autojump_clock: MockClock) -> None:
+async def test_call_returns_only_after_callbacks_of_notifications_received_before_its_response(
+    autojump_clock: MockClock,
+) -> None:
     async def slow(_: NotificationReceived) -> None:
         await trio.sleep(3)
 
@@ -463,7 +465,9 @@ async def test_call_returns_only_after_callbacks_of_notifications_received_befor
         assert this.told.handled == 1
 
 
-async def test_call_does_not_wait_for_callbacks_of_notifications_received_before_its_request(autojump_clock: MockClock) -> None:
+async def test_call_does_not_wait_for_callbacks_of_notifications_received_before_its_request(
+    autojump_clock: MockClock,
+) -> None:
     async def stuck(_: NotificationReceived) -> None:
         await trio.sleep_forever()
 

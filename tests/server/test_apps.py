@@ -228,7 +228,7 @@ def test_app_view_uri_without_the_ui_scheme_raises_at_registration(uri: str) -> 
         dashboard().resource(uri, app=AppPolicy())(lambda: PAGE)
 
 
-def test_app_view_with_another_mime_type_than_the_app_mime_type_raises_at_registration() -> None:
+def test_app_view_whose_mime_type_is_not_the_mime_type_of_apps_raises_at_registration() -> None:
     server = dashboard()
     server.resource("ui://w/same", app=AppPolicy(), mime_type=TYPE)(lambda: PAGE)
     with pytest.raises(ValueError, match="leave out mime_type="):
@@ -301,7 +301,7 @@ async def test_tools_of_a_mounted_server_keep_their_view_uris() -> None:
 # A server that lists two tools in the place of all
 
 
-async def test_app_only_tools_are_listed_but_not_found_by_tool_search() -> None:
+async def test_tools_visible_only_to_apps_are_listed_but_not_found_by_tool_search() -> None:
     server = dashboard()
     server.searchable()
 

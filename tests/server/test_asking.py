@@ -20,7 +20,7 @@ from trio_mcp.types import (
 RELATED = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
 
 
-async def test_client_receives_meta_of_elicitation_and_sampling_beside_the_progress_token() -> None:
+async def test_client_receives_the_meta_given_for_an_elicitation_or_sampling_request() -> None:
     server, seen = Server("s"), list[Any]()
 
     @server.tool

@@ -43,7 +43,7 @@ async def test_cancelled_handler_can_read_the_cause_and_reason() -> None:
     assert reasons == ["enough"]
 
 
-async def test_check_cancelled_raises_only_after_the_cancellation() -> None:
+async def test_method_check_cancelled_raises_only_after_the_request_was_cancelled() -> None:
     server, steps = Server("s"), list[str]()
 
     @server.tool

@@ -30,7 +30,7 @@ class Size(Enum):
         (list(range(150)), [str(number) for number in range(100)]),
     ],
 )
-async def test_values_that_are_not_strings_are_sent_as_strings_by_a_completer(returned: Any, values: list[str]) -> None:
+async def test_completion_values_that_are_not_strings_are_sent_as_strings(returned: Any, values: list[str]) -> None:
     server = Server("completing")
 
     @server.prompt

@@ -149,7 +149,7 @@ async def test_task_that_only_changes_its_status_message_sends_no_notification(a
         await client.expect_silence(1)
 
 
-async def test_log_calls_of_a_task_do_not_wait_after_the_client_disconnects(autojump_clock: MockClock) -> None:
+async def test_task_that_logs_does_not_wait_after_its_client_disconnects(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(drain_timeout=0.01))
     gone, done = trio.Event(), trio.Event()
 

@@ -249,7 +249,9 @@ async def test_large_result_link_of_a_task_is_readable_on_the_connection_of_the_
         assert (await whole(client, result))[0].text == "0123456789" * 500
 
 
-async def test_task_that_runs_again_after_a_restart_truncates_a_large_result_without_a_link(autojump_clock: MockClock) -> None:
+async def test_task_that_runs_again_after_a_restart_truncates_a_large_result_without_a_link(
+    autojump_clock: MockClock,
+) -> None:
     store = TouchyStore()
 
     def server_of(store: TaskStore) -> Server:

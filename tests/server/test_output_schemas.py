@@ -178,7 +178,7 @@ def test_every_result_matches_the_output_schema_made_from_its_annotation(returns
     assert result not in ({}, {"result": []}, {"result": {}})
 
 
-def test_output_schema_of_an_iterator_or_view_contains_its_item_class() -> None:
+def test_output_schema_of_an_iterator_or_dict_view_contains_the_class_of_the_items() -> None:
     for returns in (Iterator[Part], deque[Part], Iterable[Part], KeysView[Part]):
         schema, _ = result_maker(returns, None)
         assert schema is not None

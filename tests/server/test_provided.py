@@ -774,7 +774,7 @@ async def fake(value: Annotated[str, Provide(awaited)]) -> str:
     return f"fake, {value}"
 
 
-async def test_provide_instead_replaces_a_dependency_in_tests() -> None:
+async def test_function_provide_instead_replaces_a_dependency_in_tests() -> None:
     server = server_of(connection)
     with provide_instead({connection: fake}):
         async with open_memory(server) as client:
@@ -784,7 +784,7 @@ async def test_provide_instead_replaces_a_dependency_in_tests() -> None:
             assert await text_of(client, "show") == "fake, awaited"
 
 
-async def test_provide_instead_replaces_a_server_wide_dependency_before_start_and_while_running() -> None:
+async def test_function_provide_instead_replaces_a_server_wide_dependency_before_start_and_while_running() -> None:
     server = server_of(connection)
     with provide_instead({pool: first}):
         async with open_memory(server) as client:

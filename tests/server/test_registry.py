@@ -54,7 +54,7 @@ def test_empty_list_is_sent_as_one_empty_page() -> None:
     assert walk(listing()) == [[]]
 
 
-def test_list_cursor_stays_valid_after_its_item_is_removed() -> None:
+def test_list_cursor_stays_valid_after_the_item_at_the_cursor_is_removed() -> None:
     pages = listing("a", "b", "c")
     _, cursor = pages.page(None, UNKNOWN_PEER)
     pages.remove("b")

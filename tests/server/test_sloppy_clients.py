@@ -21,7 +21,9 @@ def greet(name: str = "nobody") -> str:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("is_proxied", [False, True])
-async def test_server_treats_an_empty_list_in_place_of_call_arguments_as_no_arguments(era: Any, is_proxied: bool) -> None:
+async def test_server_treats_an_empty_list_in_place_of_call_arguments_as_no_arguments(
+    era: Any, is_proxied: bool
+) -> None:
     async def use(client: Client) -> None:
         called = await client.request("tools/call", {"name": "count", "arguments": []}, dict[str, Any])
         assert called["content"][0]["text"] == "by 1"

@@ -113,7 +113,7 @@ async def anonymous(endpoint: Endpoint, tool: str, **arguments: Any) -> str:
 # Values
 
 
-async def test_state_value_is_kept_until_deleted() -> None:
+async def test_caller_state_value_is_kept_until_it_is_deleted() -> None:
     async with context() as ctx:
         state = ctx.state
         assert (await state.get("cart"), await state.get("cart", [])) == (None, [])
@@ -124,7 +124,7 @@ async def test_state_value_is_kept_until_deleted() -> None:
         assert await state.get("cart", "gone") == "gone"
 
 
-async def test_state_value_can_be_converted_to_a_class() -> None:
+async def test_caller_state_value_can_be_converted_to_a_class() -> None:
     async with context() as ctx:
         await ctx.state.set("cart", Cart(["tea"]))
         found = await ctx.state.read("cart")
@@ -134,7 +134,7 @@ async def test_state_value_can_be_converted_to_a_class() -> None:
         assert await ctx.state.read("none") == StateValue(None, "")
 
 
-async def test_state_value_with_an_outdated_version_is_not_replaced_or_deleted() -> None:
+async def test_caller_state_value_with_an_outdated_version_is_not_replaced_or_deleted() -> None:
     async with context() as ctx:
         state = ctx.state
         first = await state.set("n", 1, expected="")
@@ -148,7 +148,7 @@ async def test_state_value_with_an_outdated_version_is_not_replaced_or_deleted()
         assert await state.delete("n", expected=second)
 
 
-async def test_concurrent_state_updates_that_check_the_version_lose_no_increment() -> None:
+async def test_concurrent_caller_state_updates_that_check_the_version_lose_no_increment() -> None:
     async with context() as ctx:
 
         async def count() -> None:
@@ -164,7 +164,7 @@ async def test_concurrent_state_updates_that_check_the_version_lose_no_increment
         assert await ctx.state.get("n") == 20
 
 
-async def test_state_value_that_cannot_be_encoded_as_json_raises_and_changes_nothing() -> None:
+async def test_caller_state_value_that_cannot_be_encoded_as_json_raises_and_changes_nothing() -> None:
     async with context() as ctx:
         await ctx.state.set("a", 1)
         for value in (object(), "\ud800", float("nan")):
@@ -209,7 +209,7 @@ async def test_caller_state_can_be_used_in_threads(autojump_clock: MockClock) ->
         assert (await client.call_tool("look", {"key": "n", "handle": "other"})).text == "other"
 
 
-async def test_recording_context_keeps_state_values_but_a_context_without_a_request_discards_them() -> None:
+async def test_recording_context_keeps_caller_state_but_a_context_without_a_request_discards_it() -> None:
     ctx = RecordingContext()
     await ctx.state.set("a", 1)
     assert (await ctx.state.get("a"), await ctx.state.at("b").get("a")) == (1, None)
@@ -281,7 +281,7 @@ async def test_each_connection_has_its_own_caller_state(era: Any) -> None:
         assert (await two.call_tool("look", {"key": "a"})).text == "nothing"
 
 
-async def test_principal_has_one_state_across_tokens_sessions_and_revisions() -> None:
+async def test_principal_has_one_caller_state_across_tokens_sessions_and_revisions() -> None:
     tokens = issued()
     async with in_memory(keeper(), auth=protected(tokens)) as endpoint:
         assert text(await call_with(endpoint, "alice-1", "put", key="a", value=1)) == "True"
@@ -313,7 +313,7 @@ async def test_each_anonymous_session_has_its_own_caller_state() -> None:
         assert await ask(endpoint, two, "look", key="a", handle="h") == "nothing"
 
 
-async def test_anonymous_modern_client_without_a_state_handle_gets_an_error() -> None:
+async def test_anonymous_modern_client_without_a_handle_for_caller_state_gets_an_error() -> None:
     async with in_memory(keeper()) as endpoint:
         for tool, more in (("put", {"value": 1}), ("look", {})):
             assert "there is no state for a client without a token and a session" in await anonymous(
@@ -343,7 +343,7 @@ async def test_new_caller_at_the_state_limit_evicts_a_state_of_the_caller_with_t
 
 
 @pytest.mark.parametrize(("is_one_caller", "allowed"), [(True, 2), (False, 4)])
-async def test_max_server_states_is_shared_fairly_among_callers(is_one_caller: bool, allowed: int) -> None:
+async def test_limit_max_server_states_is_shared_fairly_among_callers(is_one_caller: bool, allowed: int) -> None:
     sockets = over_sockets(keeper(), limits=Limits(max_server_states=4))
     async with sockets if is_one_caller else in_memory(keeper(), max_server_states=4) as endpoint:
         sessions = [await endpoint.initialize() for _ in range(allowed + 1)]

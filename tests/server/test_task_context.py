@@ -152,7 +152,9 @@ async def test_tk_04_handler_can_return_a_task_that_another_process_completes(au
     assert (state["status"], state["result"]["content"][0]["text"]) == ("completed", "rendered")
 
 
-async def test_tk_04_handler_can_return_a_task_in_the_legacy_and_the_modern_task_protocol(autojump_clock: MockClock) -> None:
+async def test_tk_04_handler_can_return_a_task_in_the_legacy_and_the_modern_task_protocol(
+    autojump_clock: MockClock,
+) -> None:
     server, jobs = rendering()
     async with old(server) as peer:
         task = await core_task_of(peer, "render", scene="a")
@@ -274,7 +276,7 @@ async def test_handler_that_returns_the_task_of_another_call_causes_an_error(
     assert "returned the TaskState of another task" in caplog.text
 
 
-async def test_tool_annotated_to_return_task_state_has_the_output_schema_of_the_task_result() -> None:
+async def test_tool_annotated_with_task_state_as_result_has_the_output_schema_of_the_task_result() -> None:
     server = Server("s")
 
     @server.tool(task="required")

@@ -503,7 +503,9 @@ async def test_status_messages_of_a_task_are_stored_at_most_ten_times_a_second_b
         assert (await caller.get(task_id))["statusMessage"] == "step 99"
 
 
-async def test_elicitation_is_withdrawn_if_the_task_handler_stops_awaiting_its_answer(autojump_clock: MockClock) -> None:
+async def test_elicitation_is_withdrawn_if_the_task_handler_stops_awaiting_its_answer(
+    autojump_clock: MockClock,
+) -> None:
     async with calling(server_of()) as caller:
         task_id = await caller.start("ask", patience=1)
         await trio.sleep(0.5)
@@ -514,7 +516,9 @@ async def test_elicitation_is_withdrawn_if_the_task_handler_stops_awaiting_its_a
         assert "inputRequests" not in task
 
 
-async def test_elicitation_that_the_task_handler_abandons_while_the_store_saves_it_is_withdrawn(autojump_clock: MockClock) -> None:
+async def test_elicitation_that_the_task_handler_abandons_while_the_store_saves_it_is_withdrawn(
+    autojump_clock: MockClock,
+) -> None:
     store = TouchyStore(slowness=0.7)
     async with calling(server_of(store)) as caller:
         task_id = await caller.start("ask", patience=1)

@@ -352,7 +352,9 @@ def fail_commits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None
     return fail
 
 
-async def test_every_sqlite_write_raises_the_error_uncertain_if_the_disk_fails(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_every_sqlite_write_raises_the_error_uncertain_if_the_disk_fails(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
     fail = fail_commits(monkeypatch)
     async with SQLiteStorage(path).join("weather") as replica:
         await opened(replica, "one")

@@ -223,13 +223,17 @@ async def test_s2c_06_client_answers_an_undeclared_kind_of_request_of_a_server_p
 
 
 @pytest.mark.parametrize("method", ["nobody/knows", "tools/call", "tools/list", "initialize", "server/discover", ""])
-async def test_rpc_06_client_answers_a_request_with_an_unknown_method_with_method_not_found(autojump_clock: object, method: str) -> None:
+async def test_rpc_06_client_answers_a_request_with_an_unknown_method_with_method_not_found(
+    autojump_clock: object, method: str
+) -> None:
     refused, pong = await replies((method, {}), ("ping", None))
     assert refused["error"]["code"] == -32601
     assert pong == {"jsonrpc": "2.0", "id": "q1", "result": {}}
 
 
-async def test_rpc_06_client_answers_unknown_requests_of_a_server_process_with_method_not_found(serve_raw: Serve) -> None:
+async def test_rpc_06_client_answers_unknown_requests_of_a_server_process_with_method_not_found(
+    serve_raw: Serve,
+) -> None:
     raw = serve_raw(
         """
         handshake()
@@ -257,7 +261,9 @@ async def test_client_refuses_a_request_of_the_server_with_invalid_params_withou
 
 
 @pytest.mark.parametrize("request_id", ["null", "true", "1.5", "[]", "{}"])
-async def test_client_does_not_answer_a_request_of_the_server_with_an_invalid_id(autojump_clock: object, request_id: str) -> None:
+async def test_client_does_not_answer_a_request_of_the_server_with_an_invalid_id(
+    autojump_clock: object, request_id: str
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.write('{"jsonrpc":"2.0","id":%s,"method":"ping"}' % request_id)  # noqa: UP031 - braces

@@ -164,7 +164,9 @@ async def test_cancel_reason_that_cannot_be_encoded_is_omitted(autojump_clock: o
     assert (cancel["method"], cancel["params"]) == ("notifications/cancelled", {"requestId": call["id"]})
 
 
-async def test_cancel_sent_because_of_a_trio_deadline_has_a_reason_that_mentions_the_deadline(autojump_clock: object) -> None:
+async def test_cancel_sent_because_of_a_trio_deadline_has_a_reason_that_mentions_the_deadline(
+    autojump_clock: object,
+) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         with trio.move_on_after(3):
             await client.call_tool("any")

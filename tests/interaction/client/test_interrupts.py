@@ -105,7 +105,9 @@ async def test_keyboard_interrupt_while_client_closes_leaves_no_server_process(
     await host.gone()
 
 
-async def test_keyboard_interrupt_that_arrives_while_the_client_closes_the_stdin_of_a_server_is_raised(tmp_path: Path) -> None:
+async def test_keyboard_interrupt_that_arrives_while_the_client_closes_the_stdin_of_a_server_is_raised(
+    tmp_path: Path,
+) -> None:
     await Host(RawServer(tmp_path, STUBBORN), "interrupts itself").gone()
 
 

@@ -128,7 +128,9 @@ def test_one_connection_serves_a_legacy_roots_request_and_a_modern_input_request
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-def test_handler_is_cancelled_after_remaining_ms_in_the_request_meta_although_no_cancel_is_sent(start: Start, revision: str) -> None:
+def test_handler_is_cancelled_after_remaining_ms_in_the_request_meta_although_no_cancel_is_sent(
+    start: Start, revision: str
+) -> None:
     with start(revision=revision, limits={"deadline_grace": 0.1}) as client:
         client.echo("open")  # also behind a bridge, which opens its server first
         message = client.call_message("sleep", {"ms": 60_000}, id=1)

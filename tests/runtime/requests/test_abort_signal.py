@@ -212,7 +212,9 @@ async def test_handler_that_cancels_its_own_scope_sees_the_cancel_cause_value_pa
         assert abort.cancellation.at == trio.current_time() - 5, "it is noted once"
 
 
-async def test_reason_that_trio_generates_for_a_cancelled_scope_is_not_used_as_cancel_reason(autojump_clock: MockClock) -> None:
+async def test_reason_that_trio_generates_for_a_cancelled_scope_is_not_used_as_cancel_reason(
+    autojump_clock: MockClock,
+) -> None:
     abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:
@@ -310,7 +312,9 @@ async def test_handler_thread_can_read_the_cancellation_of_its_request() -> None
 # The time limit of a tool
 
 
-async def test_handler_that_exceeds_a_timeout_block_sees_the_cancel_cause_value_deadline(autojump_clock: MockClock) -> None:
+async def test_handler_that_exceeds_a_timeout_block_sees_the_cancel_cause_value_deadline(
+    autojump_clock: MockClock,
+) -> None:
     abort, told = a_request(), list[Cancellation | None]()
 
     async def handler() -> None:

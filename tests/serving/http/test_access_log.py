@@ -90,7 +90,9 @@ async def test_access_log_records_rejected_requests_in_one_line_without_the_quer
     assert "secret" not in lines.text
 
 
-async def test_access_log_has_the_client_address_behind_a_trusted_proxy(lines: pytest.LogCaptureFixture) -> None:
+async def test_access_log_shows_the_client_address_that_a_trusted_proxy_reports(
+    lines: pytest.LogCaptureFixture,
+) -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with over_sockets(Scene().server, access_log=True, trusted_proxies=proxies) as endpoint:
         for header in ({}, {"X-Forwarded-For": "203.0.113.7"}):

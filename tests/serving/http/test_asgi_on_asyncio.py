@@ -203,7 +203,7 @@ def test_asyncio_asgi_app_reports_a_failed_server_lifespan_to_the_asgi_server() 
     assert sent[0]["type"] == "lifespan.startup.failed"
 
 
-def test_asyncio_asgi_client_that_disconnects_cancels_the_handler_with_cause_disconnect() -> None:
+def test_asyncio_asgi_handler_sees_the_cancel_cause_value_disconnect_if_its_client_disconnects() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 

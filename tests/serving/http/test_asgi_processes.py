@@ -74,7 +74,9 @@ async def uvicorn_in(folder: Path, *options: str) -> AsyncGenerator[str]:
         await process.wait()
 
 
-async def test_uvicorn_worker_processes_serve_requests_and_cancel_them_when_clients_disconnect(tmp_path: Path) -> None:
+async def test_uvicorn_worker_processes_serve_requests_and_cancel_the_requests_of_disconnected_clients(
+    tmp_path: Path,
+) -> None:
     async with uvicorn_in(tmp_path, "--workers", "2") as url, trio.open_nursery() as nursery:
         for _ in range(6):  # connections of their own, to any of the workers
 

@@ -246,7 +246,7 @@ async def test_server_serves_requests_on_connections_that_wait_to_be_accepted_wh
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_handler_is_cancelled_with_cause_parent_if_the_serving_scope_is_cancelled(
+async def test_handler_sees_the_cancel_cause_value_parent_if_the_scope_around_the_http_server_is_cancelled(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, era: str
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})

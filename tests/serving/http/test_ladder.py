@@ -376,7 +376,9 @@ async def test_post_that_accepts_neither_json_nor_event_streams_gets_status_406(
         "application/json;charset=utf-8, text/event-stream",
     ],
 )
-async def test_post_is_served_with_every_notation_of_an_accept_header_for_json_and_event_streams(accept: str | None) -> None:
+async def test_post_is_served_with_every_notation_of_an_accept_header_for_json_and_event_streams(
+    accept: str | None,
+) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Accept": accept})).status == 200
 

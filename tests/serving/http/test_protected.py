@@ -76,7 +76,7 @@ async def test_valid_token_is_verified_once_for_several_requests(tokens: Tokens)
         assert tokens.verified == ["alice-1"]
 
 
-async def test_on_authenticated_data_is_available_only_in_its_request(tokens: Tokens) -> None:
+async def test_data_returned_by_on_authenticated_is_available_only_in_the_authenticated_request(tokens: Tokens) -> None:
     async def lookup(principal: Principal, headers: Any) -> dict[str, Any]:
         return {"of": principal.subject, "trace": headers["x-trace"]}
 

@@ -173,7 +173,9 @@ async def test_redis_at_maxmemory_still_executes_further_writes_of_a_script_afte
             redis_server.ask("CONFIG", "SET", "maxmemory", 0)
 
 
-async def test_redis_script_that_fails_after_its_first_write_raises_the_error_uncertain(redis_server: RedisServer) -> None:
+async def test_redis_script_that_fails_after_its_first_write_raises_the_error_uncertain(
+    redis_server: RedisServer,
+) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with pytest.raises(Uncertain, match=r"'half': WRONGTYPE .* stays"):
@@ -208,7 +210,9 @@ async def test_redis_pipeline_raises_store_down_if_no_command_was_executed(redis
             await link.pipeline([("LPUSH", "a", 1), ("LPUSH", "a", 2)])
 
 
-async def test_redis_pipeline_raises_the_error_uncertain_if_only_some_commands_were_executed(redis_server: RedisServer) -> None:
+async def test_redis_pipeline_raises_the_error_uncertain_if_only_some_commands_were_executed(
+    redis_server: RedisServer,
+) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with pytest.raises(Uncertain, match=r"WRONGTYPE .* other commands"):

@@ -275,7 +275,9 @@ async def test_change_notification_is_delivered_at_least_once_after_an_uncertain
     await with_faults(redis_server, attempt, check)
 
 
-async def test_replay_guard_of_the_storage_adds_a_value_at_most_once_after_an_uncertain_outcome(redis_server: RedisServer):
+async def test_replay_guard_of_the_storage_adds_a_value_at_most_once_after_an_uncertain_outcome(
+    redis_server: RedisServer,
+):
     """Nobody else uses it afterwards, if it was added, and one may if it was not."""
 
     async def attempt(one: Replica, number: int) -> None:
