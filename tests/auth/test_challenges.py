@@ -84,7 +84,7 @@ def test_missing_comma_before_a_challenge_parameter_is_tolerated(value: str) -> 
     assert read(value) == [("bearer", {"a": "b", "c": "d"}, None)]
 
 
-def test_challenge_scheme_after_a_missing_comma_replaces_the_previous_challenge() -> None:
+def test_second_challenge_without_a_comma_before_it_keeps_only_parameters_after_the_next_comma() -> None:
     assert read('Bearer a="b" DPoP c="d", e=f') == [("bearer", {"e": "f"}, None)]
 
 

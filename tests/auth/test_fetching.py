@@ -247,7 +247,7 @@ async def test_fetcher_errors_do_not_quote_the_query_or_response() -> None:
 # Where connections go
 
 
-async def test_fetcher_connects_to_this_machine_only_for_a_localhost_name() -> None:
+async def test_fetcher_refuses_a_localhost_name_that_resolves_to_a_remote_address() -> None:
     named("192.0.2.1")
     told = await failure(get("http://localhost:1/"), HttpFetcher(HERE))
     assert told == (

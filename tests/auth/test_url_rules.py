@@ -45,7 +45,7 @@ def allowed(rules: UrlRules, url: str) -> bool:
         ("http://0x7f.1/token", False, False),
     ],
 )
-def test_plain_http_url_is_allowed_only_on_loopback_and_only_for_a_loopback_server(
+def test_plain_http_url_is_allowed_only_if_url_and_server_are_both_on_loopback(
     url: str, remote: bool, local: bool
 ) -> None:
     assert (allowed(REMOTE, url), allowed(LOCAL, url)) == (remote, local)
@@ -76,9 +76,7 @@ def test_plain_http_is_allowed_only_for_trusted_hosts_with_private_addresses(url
     "server",
     ["https://evil.example/", "https://nas.lan/mcp", "http://evil.example/", "http://localhost/", "https://10.0.0.5/"],
 )
-def test_http_url_of_a_trusted_host_is_refused_if_it_comes_from_a_server_that_is_not_trusted(
-    server: str, public_addresses_only: bool
-) -> None:
+def test_untrusted_server_cannot_name_an_http_url_on_a_trusted_host(server: str, public_addresses_only: bool) -> None:
     trusted = frozenset(("nas.lan", "10.0.0.5"))
     rules = UrlRules.for_server(server, public_addresses_only=public_addresses_only, trusted_http_hosts=trusted)
     assert not allowed(rules, "http://nas.lan/admin")
@@ -171,7 +169,7 @@ PUBLIC = (
 
 
 @pytest.mark.parametrize("address", [*PRIVATE, *METADATA])
-def test_address_that_is_not_reachable_from_the_internet_is_not_treated_as_public(address: str) -> None:
+def test_private_or_reserved_address_is_not_treated_as_public(address: str) -> None:
     assert not is_public(ip_address(address))
 
 

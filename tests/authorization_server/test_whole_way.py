@@ -194,7 +194,7 @@ async def test_another_client_with_the_same_token_storage_needs_no_sign_in(provi
     assert at.server.done == {"registration": 1, "authorization": 1, "authorization_code": 1}
 
 
-async def test_client_metadata_document_allows_any_loopback_port(provider: Path) -> None:
+async def test_loopback_redirect_uri_in_a_client_metadata_document_matches_any_port(provider: Path) -> None:
     document = "https://client.example/mcp.json"
     metadata = {"client_id": document, "client_name": "documented", "redirect_uris": ["http://127.0.0.1/callback"]}
     metadata |= {"token_endpoint_auth_method": "none", "application_type": "native"}

@@ -21,7 +21,7 @@ def test_benchmark_help_lists_each_suite_once(
 
 
 @pytest.mark.parametrize("name", [suite.name for suite in SUITES if suite.only_full])
-def test_benchmark_suite_without_short_measurements_requires_the_full_option(
+def test_benchmark_suite_that_measures_nothing_in_a_short_run_requires_the_full_option(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):

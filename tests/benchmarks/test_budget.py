@@ -57,7 +57,7 @@ def test_instruction_counter_ignores_instructions_of_other_modules() -> None:
     assert (count.instructions, count.calls) == (0, 0)
 
 
-def test_kept_bytes_function_counts_only_memory_allocated_by_the_package() -> None:
+def test_memory_count_of_the_budget_check_includes_only_allocations_by_the_package() -> None:
     tracemalloc.start()
     try:
         before = kept_bytes()

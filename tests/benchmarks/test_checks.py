@@ -48,7 +48,7 @@ def test_benchmark_raises_stuck_error_if_expected_output_does_not_arrive_in_time
     os.close(write)
 
 
-def test_benchmark_progress_marks_of_a_server_are_stored_until_they_are_read() -> None:
+def test_benchmark_stores_the_progress_lines_of_a_handler_until_they_are_requested() -> None:
     read, write = os.pipe()
     marks = Marks(read)
     os.write(write, b"b1\nb2\ne1")
@@ -59,7 +59,7 @@ def test_benchmark_progress_marks_of_a_server_are_stored_until_they_are_read() -
     os.close(write)
 
 
-def test_benchmark_call_messages_have_about_140_bytes_and_differ() -> None:
+def test_each_call_message_of_the_benchmark_is_unique_and_has_about_140_bytes() -> None:
     calls = [tool_call(number, "echo", {"text": echo(number)}) for number in range(1000, 1100)]
     assert len(set(calls)) == 100
     assert {len(call) // 10 for call in calls} == {14}

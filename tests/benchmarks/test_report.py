@@ -100,7 +100,7 @@ def test_benchmark_results_replace_only_the_text_between_the_page_markers() -> N
     assert with_results(written, "new") == written
 
 
-def test_http_benchmark_results_have_their_own_page_markers() -> None:
+def test_benchmark_results_over_http_replace_only_the_text_between_the_http_markers() -> None:
     page = "<!-- results -->\n<!-- end of results -->\n<!-- results over HTTP -->\n<!-- end of results over HTTP -->\n"
     written = with_results(page, "new", "results over HTTP")
     assert written.startswith("<!-- results -->\n<!-- end of results -->\n")

@@ -66,7 +66,7 @@ def test_saved_benchmark_results_can_be_loaded(tmp_path: Path) -> None:
     assert Results.load(tmp_path / "results.json") == kept
 
 
-def test_benchmark_results_of_selected_suites_contain_only_their_versions() -> None:
+def test_benchmark_results_of_a_selected_suite_list_only_versions_of_programs_measured_in_the_suite() -> None:
     figures = {"stdio": {"echo": {"floor": [1.0]}}, "http": {"post_1": {"floor": [2.0], "mcp": [3.0]}}}
     versions = {"floor": {"trio": "0.35"}, "mcp": {"mcp": "2.3"}, "fastmcp": {"fastmcp": "4.1"}}
     taken = Results("today", {}, versions, Samples(figures))

@@ -8,7 +8,7 @@ from benchmarks.structure import worse
 RECORDED = {"files": 3, "code lines": 100}
 
 
-def test_code_structure_check_accepts_counts_at_or_below_the_recorded_counts() -> None:
+def test_code_structure_check_accepts_file_and_line_counts_up_to_the_recorded_counts() -> None:
     assert worse(RECORDED, RECORDED) == []
     assert worse({"files": 2, "code lines": 0}, RECORDED) == []
 
@@ -21,5 +21,7 @@ def test_code_structure_check_accepts_counts_at_or_below_the_recorded_counts() -
         ({**RECORDED, "folders": 1}, "folders: 1, recorded nothing"),
     ],
 )
-def test_code_structure_check_reports_larger_or_missing_counts(numbers: dict[str, int], line: str) -> None:
+def test_code_structure_check_reports_a_file_or_line_count_that_is_larger_or_missing(
+    numbers: dict[str, int], line: str
+) -> None:
     assert worse(numbers, RECORDED) == [line]

@@ -11,7 +11,9 @@ from benchmarks.tasks.ways import over_http
 
 
 @pytest.mark.parametrize("title", ["stdio, 2025-11-25", "HTTP, 2026-07-28"])
-def test_task_benchmark_measures_polls_and_whole_tasks(tmp_path: Path, title: str) -> None:
+def test_task_benchmark_measures_the_time_of_a_poll_and_the_time_from_call_to_result(
+    tmp_path: Path, title: str
+) -> None:
     with WAYS[title](str(tmp_path / "tasks.db")) as server:
         looks, lives = looked_at(server, 50), lived(server, 50)
     assert (list(looks), list(lives)) == (["call", "get, working", "get, ended"], ["call", "task"])

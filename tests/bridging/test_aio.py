@@ -171,7 +171,7 @@ USES: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("use", USES)
-def test_aio_function_called_outside_asyncio_raises_and_names_the_function_to_use(
+def test_aio_function_called_outside_asyncio_raises_and_names_the_module_to_use(
     seen: Seen, use: Callable[[Any], Any]
 ) -> None:
     async def main() -> None:

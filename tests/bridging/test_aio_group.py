@@ -38,7 +38,7 @@ def test_asyncio_group_calls_its_servers_and_cancels_calls(seen: Seen) -> None:
     run(main)
 
 
-def test_asyncio_group_watch_reports_states_until_closed(seen: Seen) -> None:
+def test_asyncio_group_reports_the_state_changes_of_a_server_until_the_server_is_removed(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_group() as group:
             watch = group.watch()

@@ -69,7 +69,9 @@ async def call_and_cancel(seen: Seen, client: aio.Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["http", "websocket", "tcp", "unix"])
-def test_asyncio_client_calls_and_cancels_over_each_transport(seen: Seen, name: str, tmp_path: Path) -> None:
+def test_asyncio_client_can_call_a_tool_and_cancel_a_call_over_each_transport(
+    seen: Seen, name: str, tmp_path: Path
+) -> None:
     path = tmp_path / "socket"
     serve, args, options = {
         "http": (serve_http, (seen.server,), {"port": 0}),
@@ -138,7 +140,7 @@ def test_asyncio_client_can_be_closed_from_another_event_loop(seen: Seen) -> Non
         other.run(opened.__aexit__(None, None, None))
 
 
-def test_http_hooks_of_a_server_in_an_asyncio_group_run_in_the_event_loop(seen: Seen) -> None:
+def test_request_and_response_hooks_of_servers_in_an_asyncio_group_run_in_the_event_loop(seen: Seen) -> None:
     with served(serve_http, seen.server, port=0) as port:
         threads = set[int]()
 

@@ -153,7 +153,7 @@ def test_entering_a_blocking_client_twice_raises_runtime_error(seen: Seen) -> No
         opened.__enter__()
 
 
-def test_blocking_client_iterates_over_list_changes(seen: Seen) -> None:
+def test_blocking_client_can_iterate_over_change_notifications(seen: Seen) -> None:
     with blocking.open_memory(seen.server, era="modern") as client, client.listen(tools=True) as changes:
         assert changes.acknowledged.tools_list_changed
         client.call_tool("forget", {"tool": "echo"})

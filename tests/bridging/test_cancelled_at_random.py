@@ -84,7 +84,7 @@ class Host:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_asyncio_client_loses_no_call_and_has_no_leftover_task_after_a_thousand_cancels(era: Any) -> None:
+def test_asyncio_client_answers_every_call_and_leaves_no_task_during_a_thousand_cancels(era: Any) -> None:
     host = Host(seed=24)
 
     async def main() -> None:

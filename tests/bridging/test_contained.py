@@ -80,7 +80,9 @@ def fails(end: type[BaseException], era: Any) -> AbstractContextManager[object]:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("end", ENDS)
-def test_exit_exception_in_a_blocking_handler_ends_only_its_request(end: type[BaseException], era: Any) -> None:
+def test_system_exit_in_a_handler_of_a_blocking_client_ends_only_the_request_to_the_handler(
+    end: type[BaseException], era: Any
+) -> None:
     with (
         blocking.open_memory(asking(), era=era, elicitation=lambda _: ElicitResult("cancel")) as other,
         blocking.open_memory(asking(), **options(end, era)) as client,
@@ -96,7 +98,9 @@ def test_exit_exception_in_a_blocking_handler_ends_only_its_request(end: type[Ba
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("end", ENDS)
-def test_exit_exception_in_an_asyncio_handler_ends_only_its_request(end: type[BaseException], era: Any) -> None:
+def test_system_exit_in_a_handler_of_an_asyncio_client_ends_only_the_request_to_the_handler(
+    end: type[BaseException], era: Any
+) -> None:
     given = options(end, era)
     del given["on_log"]  # runs in the event loop, and ends what runs the loop
 
@@ -115,7 +119,7 @@ def test_exit_exception_in_an_asyncio_handler_ends_only_its_request(end: type[Ba
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_exit_exception_in_an_in_memory_server_ends_no_other_client(end: type[BaseException]) -> None:
+def test_system_exit_in_an_in_memory_server_does_not_end_clients_of_another_server(end: type[BaseException]) -> None:
     """It runs in trio's thread. What ends the server is raised where its client is used, or is the answer."""
     with blocking.open_memory(asking()) as other:
         try:

@@ -66,7 +66,7 @@ def test_async_generator_with_an_open_asyncio_client_can_be_closed_in_another_ta
     run(main)
 
 
-def test_asyncio_client_can_be_opened_in_one_task_and_closed_in_another_runner_task(seen: Seen) -> None:
+def test_asyncio_client_can_be_opened_and_closed_in_two_run_calls_of_one_asyncio_runner(seen: Seen) -> None:
     with asyncio.Runner() as runner:
         opened = aio.open_memory(seen.server)
         client = runner.run(opened.__aenter__())

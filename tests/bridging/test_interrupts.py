@@ -33,7 +33,7 @@ def begin_interrupted(work: ThreadWork) -> TrioPortal:
     return thread
 
 
-def test_ctrl_c_between_start_and_registration_of_a_blocking_call_cancels_the_call() -> None:
+def test_ctrl_c_just_after_a_blocking_call_starts_cancels_the_call() -> None:
     reasons: list[str] = []
 
     async def wait() -> None:
@@ -58,7 +58,7 @@ def test_blocking_client_is_closed_if_ctrl_c_arrives_while_it_opens(
         pytest.fail("the interrupt was lost")
 
 
-def test_blocking_call_that_cannot_start_raises_without_waiting() -> None:
+def test_blocking_call_raises_immediately_if_its_thread_cannot_be_started() -> None:
     def fail(_: ThreadWork) -> TrioPortal:
         raise RuntimeError("no more threads")
 

@@ -136,7 +136,7 @@ def test_error_for_a_malicious_schema_is_printable_and_short(schema: dict[str, A
     assert len(str(caught.value)) < 300
 
 
-def test_name_value_arguments_override_the_json_object_of_arguments():
+def test_arguments_given_as_name_value_pairs_override_arguments_given_as_a_json_object():
     assert arguments_typed(["count=2"], SCHEMA, {"count": "as it is", "more": [1]}) == {"count": 2, "more": [1]}
 
 

@@ -69,7 +69,7 @@ def era(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-async def test_bridge_runs_one_server_process_per_client_and_ends_the_two_together(
+async def test_bridge_starts_a_server_process_for_each_client_and_ends_it_when_the_client_closes(
     behind: str, transport: str, era: Any, socket_folder: Path
 ) -> None:
     if (transport, era) == ("http", "modern"):

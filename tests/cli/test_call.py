@@ -85,7 +85,7 @@ CRASHING = """
         ({"result": {"content": [{"type": "text", "text": "internal error in tool crash"}], "isError": True}}, 1),
     ],
 )
-async def test_call_command_shows_the_server_traceback_for_an_error_response_and_for_an_error_result(
+async def test_call_command_shows_the_server_traceback_if_the_call_returns_an_error(
     answer: dict[str, Any], status: int, tmp_path: Path
 ):
     server = written(tmp_path / "crashing.py", CRASHING.format(answer=answer))
@@ -101,7 +101,7 @@ async def test_call_command_with_stderr_option_prints_the_traceback_only_once():
     assert "the server wrote to standard error" not in ended.stderr
 
 
-async def test_call_command_prints_raw_json_on_request_and_describes_images():
+async def test_call_command_describes_an_image_in_text_output_and_prints_its_data_in_json_output():
     assert (await run([*CALL, DESK, "picture"])).stdout == "a dot\x07\n[image, image/png, 3 bytes]\n"
     ended = await run([*CALL, DESK, "picture", "--json"])
     assert json.loads(ended.stdout)["content"][1] == {"type": "image", "data": "AAAA", "mimeType": "image/png"}

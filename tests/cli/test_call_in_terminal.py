@@ -30,7 +30,7 @@ async def test_terminal_shows_a_progress_bar_with_log_lines_above_it():
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_elicitation_form_is_repeated_per_field_until_the_answer_is_valid(era: str):
+async def test_prompt_for_an_elicitation_field_is_repeated_until_the_answer_is_valid(era: str):
     async with in_terminal(call(DESK, "order", "--era", era)) as terminal:
         await answer(
             terminal,
@@ -134,7 +134,7 @@ async def test_user_can_refuse_a_sampling_request_in_the_terminal(era: str):
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_ctrl_c_cancels_the_call_and_reports_the_ping_of_the_server(tmp_path: Path, era: str):
+async def test_ctrl_c_cancels_the_call_and_shows_how_fast_the_server_answers_a_ping(tmp_path: Path, era: str):
     note = tmp_path / "note"
     async with in_terminal(call(DESK, "hang", f"note={note}", "--era", era)) as terminal:
         await terminal.read_until("hanging")

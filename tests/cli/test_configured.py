@@ -80,7 +80,7 @@ def test_error_for_an_unknown_server_name_names_configuration_files_that_are_bro
         target_typed("files", home / ".mcp.json")
 
 
-def test_last_of_two_entries_with_one_name_in_a_configuration_file_is_used_with_a_warning(
+def test_last_of_two_configuration_entries_with_the_same_name_is_used_with_a_warning(
     home: Path, capsys: pytest.CaptureFixture[str]
 ):
     (home / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "b"}, "a": {"command": "c"}}}')

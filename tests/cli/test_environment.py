@@ -24,7 +24,7 @@ def is_starter(command: click.Command | None) -> bool:
 STARTERS = sorted(name for name, command in COMMANDS.items() if is_starter(command))
 
 
-def test_server_command_from_the_command_line_inherits_the_environment_but_a_configured_one_does_not(
+def test_only_a_server_command_typed_on_the_command_line_inherits_the_environment(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "mcp.json"
@@ -55,5 +55,5 @@ def test_help_of_gateway_describes_the_environment_of_its_servers() -> None:
     assert "gets a few harmless environment variables (PATH, HOME, ...) and those of the entry" in (option.help or "")
 
 
-def test_tests_of_the_environment_help_cover_all_commands_that_start_servers() -> None:
+def test_tests_of_help_on_environment_variables_cover_the_commands_that_start_servers() -> None:
     assert {"bridge", "call", "complete", "inspect", "prompt", "read"} <= set(STARTERS)

@@ -22,7 +22,7 @@ SERVER = """
 """
 
 
-def test_header_option_adds_headers_to_a_url_and_env_option_adds_variables_to_a_command() -> None:
+def test_header_and_env_options_extend_the_headers_of_a_url_and_the_environment_of_a_command() -> None:
     assert with_extras(Address("https://a/mcp", headers={"A": "1"}), ["B: 2: 3"], []) == Address(
         "https://a/mcp", headers={"A": "1", "B": "2: 3"}
     )

@@ -113,7 +113,7 @@ async def test_gateway_with_issuer_option_requires_tokens(config: str) -> None:
         assert (await answer_to(url, "POST", "/mcp")).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_gateway_with_searchable_option_lists_search_and_pinned_tools(config: str) -> None:
+async def test_gateway_with_searchable_option_lists_only_search_tools_and_the_pinned_server_tools(config: str) -> None:
     with trio.fail_after(PATIENCE):
         command = quick("gateway", "--config", config, "--searchable", "--pinned", "two__pid")
         async with open_stdio(command) as client:

@@ -40,7 +40,7 @@ SHOP = """
 """
 
 
-async def test_inspect_command_explains_a_file_that_listens_at_import(tmp_path: Path):
+async def test_inspect_command_explains_what_to_change_in_a_file_that_serves_http_when_imported(tmp_path: Path):
     file = written(
         tmp_path / "listens.py",
         """
@@ -58,7 +58,7 @@ async def test_inspect_command_explains_a_file_that_listens_at_import(tmp_path: 
     )
 
 
-async def test_inspect_command_explains_a_file_whose_import_never_finishes(tmp_path: Path):
+async def test_inspect_command_reports_a_file_whose_import_never_finishes(tmp_path: Path):
     file = written(tmp_path / "waits.py", "import threading; threading.Event().wait()")
     ended = await run([*INSPECT, file, "--timeout", "1"])
     assert ended.status == 5
@@ -162,7 +162,7 @@ async def test_inspect_command_lists_skills_with_their_file_counts(tmp_path: Pat
     assert [skill["frontmatter"]["name"] for skill in offers["skills"]] == ["pdf"]
 
 
-async def test_inspect_command_shows_undeclared_features_as_null_in_json_and_prints_no_table_for_them(tmp_path: Path):
+async def test_inspect_command_shows_undeclared_features_as_null_in_json_and_not_at_all_in_tables(tmp_path: Path):
     bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
     ended = await run([*INSPECT, bare, "--json"])
     offers = json.loads(ended.stdout)
@@ -288,7 +288,7 @@ async def test_inspect_command_shows_invisible_characters_in_names_as_escapes(tm
 
 
 @pytest.mark.parametrize(("status", "ending"), [(403, 4), (503, 4), (None, 3)])
-async def test_inspect_command_reports_an_http_refusal_differently_from_an_unreachable_server(
+async def test_inspect_command_has_different_exit_statuses_for_an_http_error_and_an_unreachable_server(
     status: int | None, ending: int
 ):
     async def refuse(_: Got, answer: Answer) -> None:
@@ -357,7 +357,7 @@ _BOTH = {"tools": {}, "prompts": {}}
         ({}, {"tools/list": {"result": _TOOLS}}, "tools", "without declaring", 0),
     ],
 )
-async def test_inspect_command_shows_the_problem_of_one_invalid_list_and_all_other_lists(
+async def test_inspect_command_shows_the_problem_of_a_failed_list_request_and_the_other_lists(
     tmp_path: Path, capabilities: object, answers: object, kind: str, problem: str, status: int
 ):
     file = written(tmp_path / "odd.py", ODD)
@@ -375,7 +375,7 @@ async def test_inspect_command_shows_the_problem_of_one_invalid_list_and_all_oth
     assert ("did not respond in time" in as_text.stderr) is (status == 5)
 
 
-async def test_inspect_command_reports_no_problem_if_a_server_refuses_tools_it_did_not_declare(tmp_path: Path):
+async def test_inspect_command_reports_no_problem_if_a_server_without_tools_capability_has_no_tools(tmp_path: Path):
     file = written(tmp_path / "odd.py", ODD)
     for answers in ({}, {"tools/list": {"result": {"tools": []}}}):
         command = ["--json", "--", sys.executable, file, json.dumps([{}, answers])]

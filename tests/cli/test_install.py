@@ -84,7 +84,7 @@ def test_install_command_adds_an_entry_and_keeps_the_rest_of_the_file(server: st
     assert "the server answered, with 1 tool\n" in done.stderr
 
 
-async def test_installed_entry_can_be_called_by_name(server: str, home: Path):
+async def test_server_added_by_the_install_command_can_be_called_by_its_configured_name(server: str, home: Path):
     installed = await run([*TRIO_MCP, "install", server, "--client", "claude-code", "--env", "KEY=!"], cwd=home)
     assert installed.status == 0, installed.stderr
     called = await run([*TRIO_MCP, "call", "echo server", "where"], cwd=home)
@@ -152,7 +152,7 @@ def test_install_command_replaces_another_entry_of_the_same_name_only_with_the_r
     assert entry["args"][-1] == server
 
 
-async def test_install_command_keeps_comments_and_the_entry_can_be_called(server: str, home: Path):
+async def test_server_installed_into_a_configuration_file_with_comments_can_be_called(server: str, home: Path):
     path = home / ".vscode" / "mcp.json"
     path.parent.mkdir()
     path.write_text('{\n  // mine\n  "servers": {\n    "other": { "command": "npx" }, // theirs\n  },\n}\n')

@@ -147,7 +147,7 @@ def _may_end_with_a_comma(line: str, following: str) -> bool:
     ],
     ids=["comments", "string", "short comments", "a line", "lines", "commented"],
 )
-def test_json_edit_parses_a_long_text_in_one_pass(text: str):
+def test_json_edit_of_a_long_text_takes_linear_time(text: str):
     with suppress(NotEditable):
         assert parse_object(with_value(text, ("s", "n"), 7))["s"]["n"] == 7
 

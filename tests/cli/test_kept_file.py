@@ -15,7 +15,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_config_file_edit_keeps_backups_of_old_versions_under_free_names(path: Path):
+def test_each_config_file_edit_keeps_the_previous_version_as_a_separate_backup_file(path: Path):
     first = EditedFile.read(path).write("new")
     second = EditedFile.read(path).write("newer")
     assert (first, second) == (path.with_name("host.json.bak"), path.with_name("host.json.bak1"))

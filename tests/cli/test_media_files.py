@@ -41,14 +41,14 @@ def test_media_content_is_saved_in_a_file_named_after_the_tool_and_content_type(
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == [file]
 
 
-def test_media_content_is_saved_without_overwriting_files_and_text_is_skipped(tmp_path: Path) -> None:
+def test_saved_media_content_overwrites_no_existing_file(tmp_path: Path) -> None:
     (tmp_path / "draw-1.png").write_text("mine")
     assert saved(ImageContent(DATA, "image/png"), tmp_path, "draw") == tmp_path / "draw-2.png"
     assert (tmp_path / "draw-1.png").read_text() == "mine"
     assert saved(TextContent("text"), tmp_path, "draw") is None
 
 
-def test_tool_name_with_path_separators_cannot_leave_the_save_folder(tmp_path: Path) -> None:
+def test_media_of_a_tool_with_path_separators_in_its_name_is_saved_inside_the_chosen_folder(tmp_path: Path) -> None:
     assert saved(ImageContent(DATA, "image/png"), tmp_path / "a", "../../x/.y") == tmp_path / "a" / "_x_y-1.png"
 
 

@@ -68,14 +68,14 @@ async def test_inspect_command_prints_valid_json_for_a_nonconforming_server(odd:
         ("complete", ["p", "a=u"], "useful\n"),
     ],
 )
-async def test_commands_print_readable_parts_of_a_nonconforming_result(
+async def test_command_prints_the_readable_parts_of_a_result_that_violates_the_protocol(
     odd: str, command: str, arguments: list[str], printed: str
 ) -> None:
     ended = await run([*TRIO_MCP, command, odd, *arguments])
     assert (ended.status, printed in ended.stdout) == (0, True), ended
 
 
-async def test_bridge_serves_its_client_although_the_server_is_nonconforming(odd: str) -> None:
+async def test_client_of_a_bridge_can_use_a_nonconforming_server(odd: str) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio([*TRIO_MCP, "bridge", odd], connect_timeout=PATIENCE) as client:
             assert client.server_info == Implementation("odd", "")

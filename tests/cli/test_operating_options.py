@@ -61,7 +61,7 @@ async def test_run_command_with_metrics_option_serves_a_metrics_page(tmp_path: P
         assert float(count) == 1
 
 
-async def test_metrics_page_includes_all_workers_and_keeps_its_port_after_a_reload(tmp_path: Path) -> None:
+async def test_metrics_page_shows_all_workers_before_and_after_a_reload(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
     file, port = written(tmp_path / "server.py", SERVER), free_port()
     options = ["--stateless", "--workers", "2", "--metrics", str(port)]
@@ -93,7 +93,7 @@ async def test_metrics_page_includes_all_workers_and_keeps_its_port_after_a_relo
         (["--http", "0", "--record", "{file}/below"], "below: Not a directory"),
     ],
 )
-async def test_invalid_operating_options_are_reported_in_one_line(
+async def test_invalid_metrics_log_and_recording_options_are_reported_in_one_line(
     tmp_path: Path, options: list[str], told: str
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)

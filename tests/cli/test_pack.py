@@ -155,7 +155,7 @@ async def test_pack_command_does_not_include_an_earlier_bundle_in_the_next_bundl
         assert archive.namelist() == ["app.py", "manifest.json", "pyproject.toml", "trio_mcp_entry.py"]
 
 
-async def test_pack_command_leaves_out_caches_repositories_and_excluded_files_and_reports_env_files(
+async def test_pack_command_omits_caches_repositories_env_files_and_files_that_the_user_excludes(
     folder: Path,
 ) -> None:
     left_out = (".env", ".git/config", "__pycache__/app.pyc", "env/pyvenv.cfg", "tests/test.py", "node_modules/a.js")

@@ -58,7 +58,7 @@ async def test_bearer_token_function_is_called_for_each_request() -> None:
         assert [await sent_by(credentials) for _ in "abc"] == ["Bearer a", "Bearer b", "Bearer c"]
 
 
-async def test_request_is_retried_if_the_bearer_function_returns_a_new_token() -> None:
+async def test_request_is_retried_if_the_bearer_token_function_returns_a_new_token() -> None:
     tokens = iter(["old", "new"])
 
     async def source() -> str:
@@ -68,7 +68,7 @@ async def test_request_is_retried_if_the_bearer_function_returns_a_new_token() -
         await credentials.refused(refusal(await credentials.headers("POST")))
 
 
-async def test_request_is_not_retried_if_the_bearer_function_returns_the_same_token() -> None:
+async def test_request_is_not_retried_if_the_bearer_token_function_returns_the_refused_token_again() -> None:
     async def source() -> str:
         return "old"
 
@@ -77,7 +77,7 @@ async def test_request_is_not_retried_if_the_bearer_function_returns_the_same_to
             await credentials.refused(refusal(await credentials.headers("POST")))
 
 
-async def test_request_is_sent_at_most_twice_if_a_bearer_function_returns_new_tokens() -> None:
+async def test_request_is_sent_at_most_twice_if_the_bearer_token_function_always_returns_a_new_token() -> None:
     tokens = iter("abc")
 
     async def source() -> str:
@@ -97,7 +97,9 @@ async def test_client_with_a_fixed_bearer_token_raises_immediately_for_a_missing
             await credentials.refused(refusal((), status=403))
 
 
-async def test_exception_in_a_bearer_function_fails_the_call_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_a_bearer_token_function_fails_the_call_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def source() -> str:
         raise KeyError("my own")
 
@@ -107,7 +109,7 @@ async def test_exception_in_a_bearer_function_fails_the_call_and_is_logged(caplo
     assert "my own" in caplog.text
 
 
-async def test_token_returned_by_a_bearer_function_is_validated() -> None:
+async def test_token_returned_by_a_bearer_token_function_is_validated() -> None:
     async def source() -> str:
         return "a\r\nb"
 

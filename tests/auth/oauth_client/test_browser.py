@@ -35,7 +35,7 @@ async def unused(url: str) -> None:
     pytest.fail(f"opened: {url}")
 
 
-async def test_on_visit_can_return_the_callback_url() -> None:
+async def test_user_function_that_opens_the_browser_can_return_the_callback_url() -> None:
     async def on_visit(url: str) -> str:
         assert url == URL
         return "my-app://callback?code=x"
@@ -43,7 +43,7 @@ async def test_on_visit_can_return_the_callback_url() -> None:
     assert await browser(on_visit).make(visit()) == "my-app://callback?code=x"
 
 
-async def test_loopback_listener_waits_for_the_callback_while_on_visit_runs() -> None:
+async def test_loopback_listener_accepts_the_callback_while_the_on_visit_function_runs() -> None:
     async def on_visit(url: str) -> None:
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             request = f"GET /callback?state=st4te HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
@@ -56,7 +56,7 @@ async def test_loopback_listener_waits_for_the_callback_while_on_visit_runs() ->
     assert url == f"{listener.redirect_uri}?state=st4te"
 
 
-async def test_on_visit_must_return_the_callback_url_without_a_loopback_listener() -> None:
+async def test_on_visit_function_must_return_the_callback_url_if_there_is_no_loopback_listener() -> None:
     async def on_visit(url: str) -> None:
         pass
 
@@ -90,7 +90,7 @@ async def test_authorization_url_of_a_local_server_can_use_plain_http(url: str) 
     assert await browser(on_visit).make(visit(url)) == url
 
 
-async def test_sign_in_times_out_if_the_user_never_decides(autojump_clock: MockClock) -> None:
+async def test_sign_in_times_out_if_the_user_never_allows_or_denies_access(autojump_clock: MockClock) -> None:
     async def on_visit(url: str) -> None:
         await trio.sleep_forever()
 
@@ -116,7 +116,9 @@ async def test_call_timeouts_are_paused_only_during_the_browser_visit() -> None:
     assert seen == ["begun", "visited", "over"]
 
 
-async def test_exception_in_on_visit_is_logged_and_fails_the_sign_in(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_on_visit_function_is_logged_and_fails_the_sign_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def on_visit(url: str) -> None:
         raise KeyError("my own")
 

@@ -93,7 +93,7 @@ def test_iss_parameter_of_an_oauth_callback_must_equal_the_issuer_in_the_metadat
 
 
 @pytest.mark.parametrize("state", [None, "", "x", "é"])
-def test_oauth_callback_with_another_state_raises_authorization_error(state: str | None) -> None:
+def test_oauth_callback_without_the_state_of_the_request_raises_authorization_error(state: str | None) -> None:
     web = web_with(answering(state=state))
     with pytest.raises(AuthorizationError, match="belongs to another authorization request"):
         web.run(sign_in(settings(), context()))
@@ -133,7 +133,7 @@ def test_exception_contains_an_unregistered_error_code_of_an_oauth_callback() ->
     assert caught.value.code is None
 
 
-def test_exception_does_not_quote_the_state_if_an_oauth_callback_returns_it_as_the_error(
+def test_exception_does_not_quote_an_oauth_callback_error_that_equals_the_secret_state_parameter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(secrets, "token_urlsafe", lambda *_: "onlyLetters")  # which look like an error code

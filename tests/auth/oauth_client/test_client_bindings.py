@@ -135,7 +135,7 @@ async def test_client_secret_is_sent_only_to_the_configured_issuer() -> None:
         await called(second, auth)
 
 
-async def test_another_issuer_can_get_a_different_client_secret() -> None:
+async def test_clients_with_one_storage_can_send_different_client_secrets_to_different_issuers() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as first, protected(SERVED) as second:
         await called(first, robot(storage=storage))
@@ -154,7 +154,7 @@ class Failing(MemoryTokenStorage):
         raise OSError
 
 
-async def test_client_secret_is_not_sent_if_its_issuer_cannot_be_stored() -> None:
+async def test_client_secret_is_not_sent_if_the_token_storage_fails() -> None:
     async with protected(SERVED) as world:
         with pytest.raises(AuthorizationError, match="the storage of tokens failed"):
             await called(world, robot(storage=Failing()))

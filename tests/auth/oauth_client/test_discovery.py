@@ -127,7 +127,7 @@ def test_client_does_not_accept_an_html_page_as_metadata() -> None:
     ],
     ids=["no JSON", "no resource", "wrong type", "redirect", "error", "too often", "no answer"],
 )
-def test_client_does_not_fall_back_to_legacy_discovery_after_a_metadata_server_error(broken: object) -> None:
+def test_client_does_not_use_legacy_discovery_after_an_invalid_resource_metadata_response(broken: object) -> None:
     web = ScriptedWeb({AT_PATH: broken, "https://mcp.example/.well-known/oauth-authorization-server": answer({})})  # type: ignore[dict-item]
     with pytest.raises(AuthorizationError, match="cannot find the authorization server: "):
         web.run(discover(context()))
@@ -174,7 +174,9 @@ def test_missing_metadata_at_the_url_in_the_challenge_raises_authorization_error
         ("https://mcp.example/mcp?tenant=1", "https://mcp.example/mcp"),
     ],
 )
-def test_resource_in_the_metadata_can_be_the_server_url_or_a_prefix(server_url: str, resource: str) -> None:
+def test_resource_in_the_metadata_can_be_the_server_url_or_a_prefix_of_the_server_url(
+    server_url: str, resource: str
+) -> None:
     web = with_resource(AT_PATH, AT_ROOT, resource=resource)
     web.run(discover(context(server_url=server_url, challenge=named(AT_ROOT))))
     assert web.asked == [AT_ROOT, AS_METADATA]

@@ -130,7 +130,7 @@ def assertion_for(*audience: str) -> str:
     return f"e30.{claims.rstrip(b'=').decode()}.c2ln"
 
 
-def test_workload_identity_sends_the_assertion_of_the_platform() -> None:
+def test_workload_identity_client_sends_the_given_assertion_to_the_token_endpoint() -> None:
     web = usual_web()
     assertion = assertion_for(ISSUER)
     grant = web.run(workload_identity(WorkloadIdentity(assertion=assertion, client_id="wl"), context()))
@@ -143,7 +143,7 @@ def test_workload_identity_sends_the_assertion_of_the_platform() -> None:
     assert grant.record.client == RegisteredClient(client_id="wl")
 
 
-def test_workload_identity_without_a_client_id_sends_no_client_id() -> None:
+def test_workload_identity_client_without_a_client_id_sends_no_client_id() -> None:
     web = usual_web()
     grant = web.run(workload_identity(WorkloadIdentity(assertion=assertion_for(ISSUER)), context()))
     assert set(form_of(web.sent_to(TOKEN))) == {"grant_type", "assertion", "resource"}
@@ -242,7 +242,7 @@ def test_identity_provider_token_endpoint_can_be_configured() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "urn:ietf:params:oauth:token-type:access_token"])
-def test_client_does_not_forward_an_identity_provider_response_that_is_not_a_grant(kind: str | None) -> None:
+def test_client_does_not_send_an_identity_provider_token_that_is_not_a_grant_to_the_issuer(kind: str | None) -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer(
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}

@@ -139,7 +139,7 @@ def test_client_does_not_register_again_for_scopes_that_the_server_dropped() -> 
     assert REGISTER not in again.asked
 
 
-def test_client_without_refresh_registers_only_the_authorization_code_grant() -> None:
+def test_client_with_refresh_disabled_registers_only_the_authorization_code_grant() -> None:
     web = usual_web()
     web.run(sign_in(settings(refresh=False), context()))
     assert json.loads(web.sent_to(REGISTER).body)["grant_types"] == ["authorization_code"]
@@ -336,7 +336,7 @@ def test_auth_method_without_the_credentials_it_needs_raises_authorization_error
         (failed, "could not be registered", None),
     ],
 )
-def test_rejected_registration_raises_an_error_that_does_not_quote_the_server(
+def test_error_for_a_rejected_client_registration_does_not_quote_the_response(
     answered: Any, words: str, code: str | None
 ) -> None:
     web = usual_web()

@@ -89,9 +89,7 @@ def test_revocation_without_stored_tokens_sends_nothing() -> None:
         (ScriptedWeb({**web().answers, ENDPOINT: answer({"error": "refresh-1"}, 400)}), "an unknown error"),
     ],
 )
-def test_revocation_that_may_have_failed_raises_an_error_that_does_not_quote_the_tokens(
-    scripted: ScriptedWeb, reason: str
-) -> None:
+def test_error_for_a_failed_token_revocation_does_not_quote_the_tokens(scripted: ScriptedWeb, reason: str) -> None:
     with pytest.raises(AuthorizationError, match=reason) as raised:
         scripted.run(revoke(settings(), context(signed_in()), ISSUER))
     assert "refresh-1" not in str(raised.value)

@@ -64,7 +64,7 @@ def test_authorization_request_contains_resource_and_pkce_challenge() -> None:
     }
 
 
-def test_token_request_uses_the_resource_exactly_as_in_the_metadata() -> None:
+def test_token_request_contains_the_resource_value_of_the_metadata_unchanged() -> None:
     origin = "https://mcp.example"
     web = usual_web()
     web.answers[f"{origin}/.well-known/oauth-protected-resource/mcp"] = answer(b"", 404)

@@ -80,7 +80,7 @@ async def test_sign_out_without_stored_tokens_sends_no_request() -> None:
     assert web.asked == []
 
 
-async def test_sign_out_deletes_an_unreadable_record_and_reports_its_tokens(tmp_path: Path) -> None:
+async def test_sign_out_deletes_an_unreadable_token_record_and_reports_that_it_was_unreadable(tmp_path: Path) -> None:
     storage, web = FileTokenStorage(tmp_path / "tokens"), Web()
     await storage.save(SERVER, record("old"))
     (file,) = storage.folder.iterdir()

@@ -278,7 +278,7 @@ async def test_sign_in_ends_when_the_last_waiting_call_is_cancelled(autojump_clo
     assert source.asked == ["visit", "visit", "code"]
 
 
-async def test_token_request_finishes_although_its_call_was_cancelled(
+async def test_token_request_finishes_although_the_call_that_needs_the_token_is_cancelled(
     autojump_clock: MockClock,
 ) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
@@ -357,7 +357,7 @@ async def test_client_uses_a_new_token_even_if_it_cannot_be_stored(
     assert "could not be stored, but are used: no room" in caplog.text
 
 
-async def test_request_in_the_background_never_starts_a_sign_in(autojump_clock: MockClock) -> None:
+async def test_background_request_that_is_refused_never_starts_a_sign_in(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper, trio.open_nursery() as nursery:
         waiting = attrs.evolve(await refusal(keeper), is_background=True)
@@ -380,7 +380,7 @@ async def test_request_in_the_background_never_starts_a_sign_in(autojump_clock: 
         await again.wait()
 
 
-async def test_request_in_the_background_can_refresh_its_token(autojump_clock: MockClock) -> None:
+async def test_background_request_that_is_refused_can_refresh_the_token(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)

@@ -111,7 +111,7 @@ def test_token_of_an_unrequested_type_raises_authorization_error(kind: str) -> N
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nCookie: x", "é", "\x00", "t" * 16385])
-def test_access_token_that_is_invalid_in_a_header_raises_an_error_that_does_not_quote_it(token: str) -> None:
+def test_error_for_an_access_token_that_a_header_cannot_contain_does_not_quote_the_token(token: str) -> None:
     with pytest.raises(AuthorizationError, match="with characters that a header can't contain") as caught:
         tokens_for({"access_token": token})
     assert token not in str(caught.value) or not token
@@ -206,7 +206,7 @@ def test_exception_does_not_quote_a_secret_that_the_token_endpoint_echoes(name: 
         (failed, "endpoint failed: nobody listens there", None),
     ],
 )
-def test_token_response_without_tokens_raises_an_error_that_does_not_quote_the_server(
+def test_error_for_a_response_without_a_valid_token_does_not_quote_the_response(
     answered: Any, words: str, code: str | None
 ) -> None:
     web = web_with(answered)
@@ -235,7 +235,7 @@ def test_server_without_a_token_endpoint_raises_authorization_error() -> None:
         usual_web(token_endpoint=None).run(sign_in(settings(), context()))
 
 
-def test_token_request_names_the_issuer_of_its_secrets_and_its_repr_hides_them() -> None:
+def test_repr_of_a_token_request_does_not_contain_the_authorization_code() -> None:
     web = usual_web()
     web.run(sign_in(settings(), context()))
     sent = web.sent_to(TOKEN)
@@ -293,7 +293,7 @@ def test_second_dpop_nonce_requirement_raises_authorization_error() -> None:
 
 
 @pytest.mark.parametrize("answered", [nonce(value=""), nonce(value='a"b'), nonce(500), nonce(error="invalid_grant")])
-def test_error_response_with_a_dpop_nonce_is_not_retried_without_use_dpop_nonce(answered: Fetched) -> None:
+def test_token_request_is_not_repeated_after_an_error_without_a_valid_use_dpop_nonce_reply(answered: Fetched) -> None:
     web = web_with(answered)
     with pytest.raises(AuthorizationError):
         web.run(sign_in(settings(), context(proof_key=Proofs())))
@@ -307,7 +307,7 @@ def test_token_request_without_a_dpop_proof_is_not_repeated_for_a_nonce() -> Non
     assert web.asked.count(TOKEN) == 1
 
 
-def test_token_endpoint_url_that_is_invalid_in_a_dpop_proof_raises_authorization_error() -> None:
+def test_token_endpoint_url_without_http_raises_authorization_error_if_dpop_is_used() -> None:
     web = usual_web(token_endpoint="x:y")
     proofs = ProofKey.generate()
 

@@ -58,7 +58,7 @@ async def test_reused_dpop_proof_gets_status_401() -> None:
     assert await let_in(gate, proven(proof()))
 
 
-async def test_handler_sees_the_result_of_on_authenticated_for_a_token_with_a_dpop_proof() -> None:
+async def test_result_of_on_authenticated_is_returned_for_each_request_with_a_dpop_proof() -> None:
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         return {"looked": "up"}
 
@@ -96,12 +96,14 @@ async def test_challenge_offers_both_schemes_if_both_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(("scheme", "used"), [("Bearer", "bearer"), ("DPoP", "dpop")])
-async def test_challenge_for_the_scheme_used_by_the_request_contains_the_error(scheme: str, used: str) -> None:
+async def test_only_the_challenge_for_the_scheme_that_the_request_used_contains_the_token_error(
+    scheme: str, used: str
+) -> None:
     refusal = await refused(gate_of(), Head({"authorization": f"{scheme} bad", "dpop": proof(token="bad")}))
     assert errors(refusal) == {"bearer": None, "dpop": None, used: "invalid_token"}
 
 
-async def test_challenge_for_the_scheme_used_by_the_request_contains_insufficient_scope() -> None:
+async def test_only_the_challenge_for_the_scheme_that_the_request_used_contains_insufficient_scope() -> None:
     gate = gate_of(scopes=["a"])
     assert errors(await refused(gate, proven(proof()))) == {"bearer": None, "dpop": "insufficient_scope"}
     assert errors(await refused(gate, bearing("free"))) == {"bearer": "insufficient_scope", "dpop": None}
@@ -232,7 +234,9 @@ async def test_dpop_proof_with_another_key_is_refused_even_if_the_bound_key_is_c
     assert await let_in(gate, proven(proof()))
 
 
-async def test_dpop_clients_beyond_the_key_cache_limit_are_still_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dpop_clients_are_accepted_even_if_the_server_caches_fewer_keys_than_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_KEYS", 2)
     keys = {name: ProofKey.generate() for name in "abc"}
     verifier = Verifier(**{name: anna(key_thumbprint=key.thumbprint) for name, key in keys.items()})
@@ -277,7 +281,7 @@ def test_one_principal_can_fill_at_most_half_of_the_dpop_replay_guard() -> None:
     assert not seen.add("greedy", digest(0), ends_at=60, now=0), "nothing was forgotten for that"
 
 
-async def test_dpop_replay_guard_limits_the_proofs_of_a_principal_over_all_its_keys(
+async def test_dpop_replay_guard_limit_applies_to_the_proofs_of_all_keys_of_a_principal_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_PROOFS", 4)
@@ -300,7 +304,7 @@ def test_dpop_replay_guard_frees_the_space_of_a_principal_after_its_proofs_expir
     assert len(seen) == 1
 
 
-def test_dpop_replay_guard_limit_counts_only_unexpired_proofs() -> None:
+def test_expired_proofs_do_not_count_towards_the_limit_of_the_dpop_replay_guard() -> None:
     seen = ProofReplayGuard(10)
     for number in range(5):
         seen.add("a", digest(number), ends_at=60 if number < 3 else 100, now=0)
@@ -338,7 +342,7 @@ async def test_client_clock_is_ignored_if_the_dpop_proof_has_a_nonce() -> None:
     assert (await refused(gate, head)).reason == "the DPoP proof was used before"
 
 
-async def test_dpop_nonce_is_valid_for_five_minutes_and_its_proofs_are_stored_as_long() -> None:
+async def test_dpop_nonce_and_the_replay_record_of_its_proofs_last_for_five_minutes() -> None:
     clock = Clock()
     gate = gate_of(now=clock, dpop_nonces=True)
     nonce = dict((await refused(gate, proven(proof()))).headers)["DPoP-Nonce"]
@@ -388,7 +392,7 @@ def test_repr_hides_the_dpop_nonce_secret() -> None:
     assert "aaaa" not in repr(protected(dpop_nonces=b"a" * 32))
 
 
-def test_dpop_option_accepts_only_three_values() -> None:
+def test_unknown_value_of_the_dpop_option_raises_value_error() -> None:
     with pytest.raises(ValueError, match="dpop"):
         gate_of("on")
 

@@ -128,7 +128,7 @@ async def test_insufficient_scope_challenge_lists_scopes_of_the_operation_and_th
     assert gate.missing(auth, []) is None
 
 
-async def test_satisfies_function_accepts_a_broader_scope() -> None:
+async def test_server_can_define_that_a_broader_scope_includes_a_required_scope() -> None:
     def satisfies(granted: frozenset[str], needed: str) -> bool:
         return f"{needed.partition(':')[0]}:*" in granted
 
@@ -309,7 +309,7 @@ async def test_token_verifier_that_returns_an_invalid_value_gets_status_500(capl
     assert caplog.records[0].exc_info
 
 
-async def test_exception_in_the_satisfies_function_gets_status_500(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_function_that_compares_scopes_gets_status_500(caplog: pytest.LogCaptureFixture) -> None:
     def satisfies(granted: frozenset[str], needed: str) -> bool:
         raise RuntimeError("oh")
 

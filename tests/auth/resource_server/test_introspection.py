@@ -61,7 +61,7 @@ async def test_introspection_of_an_active_token_returns_its_subject() -> None:
     assert principal.claims["sub"] == "anna"
 
 
-async def test_introspection_request_authenticates_with_the_secret_of_the_server() -> None:
+async def test_introspection_request_authenticates_with_the_client_secret_of_the_resource_server() -> None:
     issuer = Issuer()
     await verified(issuer, "a+b/c==", client_id="our server", client_secret="a:b")
     (request,) = issuer.asked
@@ -204,7 +204,7 @@ def test_introspection_endpoint_must_use_https(endpoint: str) -> None:
         verifier(Issuer(), endpoint=endpoint)
 
 
-def test_introspection_verifier_raises_for_two_authorization_servers_without_issuer() -> None:
+def test_introspection_verifier_without_issuer_raises_if_there_are_two_authorization_servers() -> None:
     two = [ISSUER, "https://other.example"]
     with pytest.raises(ValueError, match="pass issuer="):
         protected(verifier(Issuer()), authorization_servers=two)._gate()

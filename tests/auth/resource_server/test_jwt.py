@@ -40,7 +40,7 @@ async def test_application_can_read_the_claims_of_a_verified_jwt() -> None:
     assert dict(principal.claims) == {**CLAIMS, "tenant": {"id": 7}}
 
 
-async def test_jwt_verifier_uses_the_authorization_servers_of_protected_by_default() -> None:
+async def test_jwt_verifier_accepts_tokens_of_the_authorization_server_of_the_resource_by_default() -> None:
     gate = protected(JWTVerifier(keys=KEYS))._gate(now=lambda: NOW)
     assert (await let_in(gate, bearing(minted()))).principal.id == (ISSUER, "anna", False)
 
@@ -352,7 +352,7 @@ async def test_jwt_verifier_accepts_only_its_configured_issuers() -> None:
         ({"aud": "https://other.example/mcp"}, False),
     ],
 )
-async def test_client_ids_option_replaces_the_audience_check_for_tokens_without_audience(
+async def test_client_ids_option_accepts_tokens_without_audience_that_name_a_listed_client(
     claims: dict[str, Any], is_good: bool
 ) -> None:
     token = minted(**claims)
@@ -387,7 +387,7 @@ def test_jwt_verifier_raises_for_unusable_keys(keys: dict[str, Any]) -> None:
         JWTVerifier(keys=keys)
 
 
-def test_jwt_verifier_with_a_jwks_uri_raises_for_two_authorization_servers_without_issuer() -> None:
+def test_jwt_verifier_with_a_jwks_uri_and_no_issuer_raises_if_there_are_two_authorization_servers() -> None:
     with pytest.raises(ValueError, match="pass one issuer="):
         protected(JWTVerifier(jwks_uri="https://a.example/keys"), authorization_servers=[ISSUER, "https://b"])._gate()
 

@@ -86,7 +86,7 @@ async def test_resource_metadata_url_is_derived_from_the_resource_url(resource: 
         "",
     ],
 )
-def test_protected_raises_value_error_for_an_invalid_or_unsafe_resource_url(resource: str) -> None:
+def test_protection_of_a_resource_with_an_invalid_or_unsafe_url_raises_value_error(resource: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         protected(resource=resource)
 
@@ -95,12 +95,12 @@ def test_protected_raises_value_error_for_an_invalid_or_unsafe_resource_url(reso
     "issuer",
     ["http://login.example.com", "login", "https://login.example.com?a=1", "https://a@login.example.com", "https://l#"],
 )
-def test_protected_raises_value_error_for_an_invalid_or_unsafe_issuer_url(issuer: str) -> None:
+def test_protection_by_an_issuer_with_an_invalid_or_unsafe_url_raises_value_error(issuer: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         protected(authorization_servers=[issuer])
 
 
-def test_protected_requires_an_authorization_server() -> None:
+def test_protection_of_a_resource_without_an_authorization_server_raises_value_error() -> None:
     with pytest.raises(ValueError, match="authorization_servers must not be empty"):
         protected(authorization_servers=[])
 
@@ -113,18 +113,18 @@ def test_invalid_oauth_scopes_are_refused(scope: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["scopes", "scopes_supported", "authorization_servers"])
-def test_protected_with_a_string_instead_of_a_list_raises_type_error(name: str) -> None:
+def test_string_instead_of_a_list_in_the_protection_options_raises_type_error(name: str) -> None:
     with pytest.raises(TypeError, match="must be a list of"):
         protected(**{name: "https://a"})
 
 
 @pytest.mark.parametrize("name", ["scopes", "scopes_supported"])
-def test_protected_raises_if_offline_access_is_a_required_scope(name: str) -> None:
+def test_offline_access_as_a_required_scope_raises_value_error(name: str) -> None:
     with pytest.raises(ValueError, match="offline_access"):
         protected(**{name: ["offline_access"]})
 
 
 @pytest.mark.parametrize("name", ["max_cached", "cache_for", "max_verifications"])
-def test_protected_with_a_limit_of_zero_raises_value_error(name: str) -> None:
+def test_limit_of_zero_in_the_protection_options_raises_value_error(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be greater than 0"):
         protected(**{name: 0})

@@ -121,7 +121,7 @@ async def test_at_most_one_thread_remains_after_many_cancelled_waits_for_a_file_
         pass
 
 
-def test_file_lock_is_free_after_a_trio_run_ends_while_it_waits_for_the_lock(tmp_path: Path):
+def test_file_lock_can_be_taken_after_a_trio_run_gave_up_waiting_for_the_lock(tmp_path: Path):
     folder = PrivateFolder(tmp_path / "locks")
 
     async def give_up() -> None:

@@ -235,7 +235,7 @@ async def test_call_with_an_unknown_or_invalid_tool_name_does_not_get_status_403
         assert answer.status != 403
 
 
-async def test_exception_in_the_satisfies_function_gets_status_500(
+async def test_exception_in_the_function_that_compares_scopes_gets_status_500(
     tokens: Tokens, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(granted: frozenset[str], needed: str) -> bool:
