@@ -80,7 +80,7 @@ def fails(end: type[BaseException], era: Any) -> AbstractContextManager[object]:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("end", ENDS)
-def test_system_exit_in_a_handler_of_a_blocking_client_ends_only_the_request_to_the_handler(
+def test_base_exception_in_a_handler_of_a_blocking_client_fails_only_the_request_to_the_handler(
     end: type[BaseException], era: Any
 ) -> None:
     with (
@@ -98,7 +98,7 @@ def test_system_exit_in_a_handler_of_a_blocking_client_ends_only_the_request_to_
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("end", ENDS)
-def test_system_exit_in_a_handler_of_an_asyncio_client_ends_only_the_request_to_the_handler(
+def test_base_exception_in_a_handler_of_an_asyncio_client_fails_only_the_request_to_the_handler(
     end: type[BaseException], era: Any
 ) -> None:
     given = options(end, era)
@@ -119,7 +119,7 @@ def test_system_exit_in_a_handler_of_an_asyncio_client_ends_only_the_request_to_
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_system_exit_in_an_in_memory_server_does_not_end_clients_of_another_server(end: type[BaseException]) -> None:
+def test_base_exception_in_an_in_memory_server_does_not_end_clients_of_another_server(end: type[BaseException]) -> None:
     """It runs in trio's thread. What ends the server is raised where its client is used, or is the answer."""
     with blocking.open_memory(asking()) as other:
         try:

@@ -106,7 +106,7 @@ async def test_pins_file_that_is_a_symlink_is_not_written(config: Path) -> None:
     assert "refusing to write to" in ended.stderr
 
 
-async def test_running_gateway_lists_a_tool_as_soon_as_it_is_approved(config: Path) -> None:
+async def test_running_gateway_lists_a_withheld_tool_as_soon_as_the_user_approves_the_tool(config: Path) -> None:
     options = ["--config", str(config), "--pins", str(config.parent / "pins.json"), "--http", "0"]
     async with running("gateway", *options) as one, running("gateway", *options) as two:
         urls = [await each.line(r"serving 'mcp' at (\S+);") for each in (one, two)]
@@ -126,7 +126,7 @@ async def test_running_gateway_lists_a_tool_as_soon_as_it_is_approved(config: Pa
                     assert (await client.call_tool("files__search", {"text": "a"})).text == "a"
 
 
-async def test_gateway_with_pin_policy_warn_lists_tools_that_are_not_approved(config: Path) -> None:
+async def test_gateway_with_pin_policy_warn_offers_tools_that_are_not_approved(config: Path) -> None:
     options = ["--config", str(config), "--pins", str(config.parent / "pins.json"), "--pin-policy", "warn"]
     async with running("gateway", *options, "--http", "0") as gate:
         url = await gate.line(r"serving 'mcp' at (\S+);")
@@ -148,7 +148,9 @@ async def test_gateway_with_pin_policy_warn_lists_tools_that_are_not_approved(co
         ("one. two. three", "1. two. 3", ["-one", "+1", " . two. ", "-three", "+3"]),
     ],
 )
-def test_pins_command_marks_the_changed_parts_of_a_tool_description(old: str, new: str, shown: list[str]) -> None:
+def test_pins_command_shows_which_parts_of_a_tool_description_were_added_or_removed(
+    old: str, new: str, shown: list[str]
+) -> None:
     assert ["".join(part) for part in changed_parts(old, new)] == shown
 
 
@@ -169,7 +171,7 @@ IMITATING = [
 
 @pytest.mark.parametrize("approved", [None, {"name": "search", "description": "Search.", "inputSchema": {}}])
 @pytest.mark.parametrize("words", IMITATING)
-def test_tool_description_cannot_forge_marks_or_fields_in_the_output_of_the_pins_command(
+def test_tool_description_cannot_imitate_other_fields_in_the_output_of_the_pins_command(
     words: str, approved: dict[str, Any] | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -40,12 +40,12 @@ async def test_invalid_request_of_the_prompt_command_is_reported_without_traceba
     assert "Traceback" not in ended.stderr
 
 
-async def test_complete_command_prints_suggestions_for_a_template_one_per_line():
+async def test_complete_command_prints_suggestions_for_a_resource_template_one_per_line():
     ended = await run([*COMPLETE, DESK, "desk://menu/{day}/{dish}", "dish=so"])
     assert (ended.status, ended.stdout, ended.stderr) == (0, "soup\nsorbet\n", "")
 
 
-async def test_complete_command_for_a_prompt_sends_other_arguments_and_reports_the_total():
+async def test_complete_command_sends_the_other_prompt_arguments_that_the_user_has_given():
     ended = await run([*COMPLETE, DESK, "praise", "tone=wa", "dish=soup"])
     assert (ended.status, ended.stdout) == (0, "warm\nwary of soup\n")
     assert ended.stderr == "trio-mcp: there are more: 7\n"

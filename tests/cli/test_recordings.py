@@ -108,7 +108,7 @@ async def test_replay_command_against_a_url_reports_differences(tmp_path: Path) 
         nursery.cancel_scope.cancel(reason="done")
 
 
-async def test_replay_command_as_server_plays_a_recording_to_its_client(tmp_path: Path) -> None:
+async def test_replay_command_with_as_server_option_answers_a_client_from_the_recording(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path, era="modern") as client:
         await client.call_tool("greet", {"name": "Ann"})

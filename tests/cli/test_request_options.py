@@ -34,7 +34,7 @@ each = pytest.mark.parametrize("command", [call, read, prompt, complete], ids=la
 
 
 @each
-def test_options_shared_by_all_commands_are_not_parameters_of_the_command_functions(command: click.Command) -> None:
+def test_functions_of_the_commands_do_not_take_the_options_shared_by_all_commands(command: click.Command) -> None:
     assert command.callback is not None
     own = inspect.signature(command.callback).parameters  # of what is wrapped
     assert not own.keys() & {"target", *SHARED}
@@ -89,7 +89,7 @@ def test_help_lists_connection_options_in_a_separate_last_section(command: click
     assert {"--json", "--help"} <= found["Options"]
 
 
-def test_help_of_commands_that_serve_shows_address_token_and_deployment_options_in_groups() -> None:
+def test_help_of_run_gateway_and_bridge_commands_shows_options_in_separate_sections() -> None:
     ours = {"Options", "Address options", "Token options", "Deployment options"}
     assert sections(run).keys() == ours
     assert sections(gateway).keys() == {*ours, "Connection options"}

@@ -49,7 +49,7 @@ async def test_run_command_imports_the_served_file_in_the_same_way_as_python(tmp
     assert await answer_of(file, "about") == "sibling found, rich imported: False, arguments: 0"
 
 
-async def test_run_command_sends_output_of_a_file_that_loads_to_stderr(tmp_path: Path):
+async def test_run_command_redirects_output_printed_while_the_file_is_imported_to_stderr(tmp_path: Path):
     file = written(
         tmp_path / "talkative.py",
         """
@@ -133,7 +133,7 @@ async def test_run_command_serves_a_file_that_calls_run_at_import_only_over_stdi
 
 
 @pytest.mark.parametrize("name", ["serve_http", "serve_tcp", "serve_unix", "serve_websocket"])
-async def test_run_command_refuses_a_file_that_listens_at_import_and_gives_advice(tmp_path: Path, name: str):
+async def test_run_command_refuses_a_file_that_starts_a_network_server_when_imported(tmp_path: Path, name: str):
     written(
         tmp_path / "listens.py",
         f"""
@@ -291,7 +291,7 @@ PACKAGE = """
         ["notes/wire.py", "--", "--db", "x"],
     ],
 )
-async def test_run_command_accepts_a_module_or_function_with_its_own_arguments(
+async def test_run_command_passes_arguments_after_two_dashes_to_the_module_or_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ):
     (tmp_path / "notes").mkdir()

@@ -138,7 +138,7 @@ async def test_run_command_serves_over_tcp_and_unix_sockets(tmp_path: Path, sock
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_run_command_over_http_on_a_unix_socket_serves_clients_at_its_url(
+async def test_clients_can_use_the_printed_url_of_an_http_server_on_a_unix_socket(
     tmp_path: Path, socket_folder: Path, era: Any
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)
@@ -162,7 +162,9 @@ def from_here(path: Path) -> str:
     return os.path.relpath(path)
 
 
-async def test_run_command_prints_the_absolute_path_of_a_relative_socket(tmp_path: Path, socket_folder: Path) -> None:
+async def test_run_command_prints_the_absolute_path_of_a_unix_socket_given_as_a_relative_path(
+    tmp_path: Path, socket_folder: Path
+) -> None:
     where = f"unix:{from_here(socket_folder / 's')}"
     async with running("run", written(tmp_path / "server.py", SERVER), "--http", where) as server:
         assert await server.line(r"at (http\+unix://\S+);") == url_on_socket(socket_folder / "s")

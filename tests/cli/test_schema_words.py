@@ -42,21 +42,21 @@ def test_schema_reader_finds_no_type_names_in_a_schema_that_contains_itself():
     assert SchemaReader().type_names(schema, {}) == set()
 
 
-def test_schema_reader_needs_few_steps_for_a_schema_that_references_itself_twenty_times():
+def test_description_of_a_schema_that_references_itself_twenty_times_needs_few_steps():
     root = {"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}] * 20 + [{"type": "string"}]}}}
     reader = SchemaReader(steps=100)
     assert reader.type_names({"$ref": "#/$defs/n"}, root) == {"string"}
     assert not reader.exhausted
 
 
-def test_schema_reader_stops_when_its_steps_are_used_up():
+def test_schema_description_is_an_ellipsis_after_the_maximum_number_of_steps():
     reader = SchemaReader(steps=100)
     wide = {"anyOf": [{"const": number} for number in range(1000)]}
     assert (reader.type_names(wide, {}), reader.words(wide, {})) == (set(), "…")
     assert reader.words({"type": "string"}, {}) == "…"
 
 
-def test_schema_reader_counts_a_long_schema_reference_as_many_steps():
+def test_long_schema_reference_counts_as_many_steps_when_a_schema_is_described():
     reference = {"$ref": "#/" + "a/" * 10_000}
     reader = SchemaReader(steps=1000)
     assert [reader.words(reference, {}) for _ in range(3)] == ["any", "…", "…"]

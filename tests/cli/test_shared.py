@@ -53,7 +53,7 @@ AT = r"serving 'fleet' at (http://127\.0\.0\.1:\d+/mcp)"
         (["--http", "0", "--workers", "2"], "needs --shared or --stateless"),
     ],
 )
-async def test_invalid_shared_option_is_reported_without_the_password(
+async def test_error_for_an_invalid_shared_storage_option_does_not_contain_the_password(
     tmp_path: Path, options: list[str], told: str
 ) -> None:
     written(tmp_path / "server.py", SERVER)
@@ -72,7 +72,7 @@ def test_error_for_redis_storage_without_coredis_names_the_extra_to_install(monk
 
 @pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--reload"]])
 @pytest.mark.parametrize("content", ["text", "noise", "other database"])
-async def test_shared_option_with_a_file_of_another_program_is_reported_in_one_line(
+async def test_shared_storage_file_of_another_program_is_reported_in_one_line(
     tmp_path: Path, options: list[str], content: str
 ) -> None:
     file, other = written(tmp_path / "server.py", SERVER), tmp_path / "other"
@@ -103,7 +103,7 @@ async def check_any_answers(urls: list[str]) -> None:
     assert len(pids) == len(urls)
 
 
-async def test_two_run_commands_that_share_a_file_act_as_one_server(tmp_path: Path) -> None:
+async def test_clients_can_use_either_of_two_servers_that_share_a_storage_file(tmp_path: Path) -> None:
     file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
     command = ("run", file, "--http", "0", "--shared", shared)
     async with running(*command) as first, running(*command) as second:
@@ -111,7 +111,7 @@ async def test_two_run_commands_that_share_a_file_act_as_one_server(tmp_path: Pa
     assert (tmp_path / "shared.db").stat().st_mode & 0o077 == 0
 
 
-async def test_two_run_commands_that_share_a_redis_act_as_one_server(
+async def test_clients_can_use_either_of_two_servers_that_share_a_redis_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)
@@ -121,7 +121,9 @@ async def test_two_run_commands_that_share_a_redis_act_as_one_server(
             await check_any_answers([await first.line(AT), await second.line(AT)])
 
 
-async def test_workers_with_shared_storage_can_return_task_results_of_other_workers(tmp_path: Path) -> None:
+async def test_worker_with_shared_storage_returns_the_result_of_a_task_started_at_another_worker(
+    tmp_path: Path,
+) -> None:
     file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
     async with running("run", file, "--http", "0", "--workers", "2", "--shared", shared) as server:
         url = await server.line(AT)

@@ -201,7 +201,7 @@ async def test_configuration_entry_can_set_the_oauth_client_id_and_scopes(home: 
 # The bridge
 
 
-async def test_bridge_sends_its_own_token_and_not_the_token_of_its_client(
+async def test_bridge_calls_the_server_with_the_configured_token_and_not_with_the_client_token(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.good["of-the-bridge"] = ""

@@ -61,7 +61,7 @@ async def test_commands_succeed_even_if_stderr_is_closed():
     assert (stuck.status, stuck.stdout) == (5, "")
 
 
-async def test_command_whose_event_loop_is_blocked_ends_at_its_timeout():
+async def test_command_whose_event_loop_is_blocked_still_ends_when_the_timeout_expires():
     ended = await run([sys.executable, "-c", STUCK.format(limit=0.01)])
     assert (ended.status, ended.stderr) == (
         5,
@@ -96,7 +96,7 @@ trio.run(main)
 """
 
 
-async def test_signals_are_handled_by_the_event_loop_while_it_runs():
+async def test_command_whose_event_loop_runs_handles_each_signal_in_the_event_loop():
     process = await trio.lowlevel.open_process([sys.executable, "-c", OBEYING.format(limit=LONG)], stderr=-1)
     obeying = Running(process, process.stderr)
     await obeying.line("(ready)")

@@ -144,7 +144,9 @@ async def test_worker_that_dies_while_its_replacement_starts_is_replaced_once(au
         assert len(fakes.all) == 4
 
 
-async def test_supervisor_has_one_worker_per_slot_after_two_reloads_during_one_drain(autojump_clock: object) -> None:
+async def test_two_reloads_while_old_workers_finish_leave_the_configured_number_of_workers(
+    autojump_clock: object,
+) -> None:
     async with supervised(4) as (supervisor, fakes):
         for old in fakes.all:
             old.is_frozen = True  # each takes as long as it can
@@ -168,7 +170,9 @@ async def test_reload_ends_replacement_workers_that_are_not_listening_yet(autoju
         assert fakes.serving() == fakes.all[-2:]
 
 
-async def test_frozen_replacement_worker_is_killed_and_does_not_block_a_reload(autojump_clock: object) -> None:
+async def test_replacement_worker_that_does_not_react_is_killed_and_does_not_block_a_reload(
+    autojump_clock: object,
+) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await wait_all_tasks_blocked()
@@ -191,7 +195,7 @@ async def test_supervisor_ends_a_replacement_worker_whose_status_pipe_closes(aut
         assert fakes.serving() == fakes.all[:1]
 
 
-async def test_reload_ends_a_worker_process_that_is_just_being_started(autojump_clock: object) -> None:
+async def test_second_reload_ends_a_worker_that_the_first_reload_is_starting(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await trio.lowlevel.checkpoint()  # the start is decided
@@ -200,7 +204,7 @@ async def test_reload_ends_a_worker_process_that_is_just_being_started(autojump_
         assert fakes.serving() == fakes.alive() == fakes.all[-1:]
 
 
-async def test_new_version_that_fails_replaces_no_worker_and_the_next_reload_replaces_all(
+async def test_reload_with_a_version_that_does_not_start_keeps_all_old_workers(
     autojump_clock: object,
 ) -> None:
     async with supervised(3) as (supervisor, fakes):
@@ -250,7 +254,7 @@ async def test_workers_that_die_repeatedly_are_restarted_with_backoff(autojump_c
         assert fakes.starting()
 
 
-async def test_frozen_worker_is_killed_at_shutdown_after_its_own_deadline(autojump_clock: object) -> None:
+async def test_worker_that_ignores_sigterm_is_killed_when_the_shutdown_deadline_passes(autojump_clock: object) -> None:
     async with supervised(3) as (supervisor, fakes):
         fakes.all[1].is_frozen = True
         supervisor.stop()
@@ -317,7 +321,7 @@ async def test_supervisor_raises_os_error_if_it_cannot_start_the_worker_thread(m
 
 
 @pytest.mark.parametrize("seed", range(150))
-async def test_supervisor_has_one_current_worker_per_slot_after_random_events(
+async def test_configured_number_of_workers_with_the_latest_version_runs_after_random_events(
     autojump_clock: object, seed: int
 ) -> None:
     dice = random.Random(seed)

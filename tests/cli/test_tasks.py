@@ -146,7 +146,7 @@ async def test_tasks_list_command_shows_the_tasks_of_the_caller(nursery):
     assert [each["id"] for each in told] == ["t1"]
 
 
-async def test_tasks_list_command_without_a_token_shows_nothing_but_tasks_get_finds_a_task_by_id(
+async def test_tasks_list_command_without_a_token_omits_a_task_that_can_be_found_by_its_id(
     tmp_path: Path,
 ):
     file = written(
@@ -168,7 +168,7 @@ async def test_tasks_list_command_without_a_token_shows_nothing_but_tasks_get_fi
     assert (await run([*TASKS, "get", task, *command])).stdout.startswith("status")
 
 
-async def test_tasks_list_command_suggests_an_alternative_if_the_server_cannot_list_tasks(address: str):
+async def test_tasks_list_command_suggests_another_command_if_the_server_cannot_list_tasks(address: str):
     modern = await run([*TASKS, "list", address, "--era", "modern"])
     assert (modern.status, modern.stdout) == (2, "")
     assert modern.stderr.endswith(f"servers of revision 2026-07-28 cannot list tasks: {INSTEAD}\n")
@@ -177,7 +177,7 @@ async def test_tasks_list_command_suggests_an_alternative_if_the_server_cannot_l
     assert stranger.stderr.endswith(f"the server cannot list tasks: {INSTEAD}\n")
 
 
-async def test_tasks_list_command_suggests_an_alternative_for_a_modern_only_server(nursery):
+async def test_tasks_list_command_suggests_an_alternative_if_the_server_has_no_legacy_revision(nursery):
     async def serve(stream: trio.SocketStream) -> None:
         server = ScriptedServer(SocketLineTransport(stream, 100_000))
         await server.refuse(await server.expect_request("initialize"), -32022, "Unsupported protocol version")
@@ -195,7 +195,7 @@ async def test_command_exits_with_1_if_the_tool_fails_in_its_task(kitchen: Kitch
     assert ended.stderr.endswith("smoke\ntrio-mcp: the tool failed\n")
 
 
-async def test_call_command_with_task_option_prints_a_result_that_comes_without_a_task(address: str):
+async def test_call_command_with_task_option_prints_a_result_that_the_server_returns_without_a_task(address: str):
     ended = await run([*CALL, address, "pour", "--task"])
     assert (ended.status, ended.stdout) == (0, "poured\n")
     assert ended.stderr == "trio-mcp: the server responded without a task\n"
@@ -226,7 +226,7 @@ async def test_tasks_result_command_prompts_for_elicitations_of_the_task(kitchen
     assert plain(terminal.shown).endswith("seasoned with salt\n")
 
 
-async def test_call_command_with_task_option_shows_no_elicitation_of_the_task(nursery):
+async def test_call_command_that_only_starts_a_task_does_not_prompt_for_elicitations_of_the_task(nursery):
     """The question reaches the command before the task does, which is the earliest that it can come."""
     heard: list[object] = []
 
@@ -266,7 +266,7 @@ async def test_ctrl_c_in_the_tasks_result_command_leaves_the_task_running(kitche
     assert "cancelling the call" not in plain(terminal.shown)
 
 
-async def test_ctrl_c_in_a_call_command_that_waits_cancels_its_task(kitchen: Kitchen, address: str):
+async def test_ctrl_c_in_a_call_command_that_waits_for_a_task_cancels_the_task(kitchen: Kitchen, address: str):
     async with in_terminal([*CALL, address, "roast", "kilos=20"]) as terminal:
         await terminal.read_until("ho\ufffdt")
         terminal.type("\x03")

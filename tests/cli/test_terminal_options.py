@@ -34,7 +34,7 @@ trio.run(main)
 """
 
 
-async def test_ctrl_c_in_an_elicitation_form_of_one_server_in_a_group_cancels_only_that_form(tmp_path: Path) -> None:
+async def test_ctrl_c_in_a_terminal_elicitation_form_of_a_group_cancels_only_that_form(tmp_path: Path) -> None:
     host = tmp_path / "host.py"
     host.write_text(_HOST)
     async with in_terminal([sys.executable, str(host)]) as terminal:
@@ -47,5 +47,5 @@ async def test_ctrl_c_in_an_elicitation_form_of_one_server_in_a_group_cancels_on
     assert shown.endswith("{'dish': 'soup'}\n")
 
 
-def test_terminal_options_function_returns_no_options_without_a_terminal() -> None:
+def test_client_options_for_the_terminal_are_empty_if_there_is_no_terminal() -> None:
     assert terminal_options() == {}

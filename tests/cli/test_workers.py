@@ -130,7 +130,7 @@ async def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> No
         await until_gone(pid)
 
 
-async def test_reload_serves_a_changed_file_and_keeps_the_old_server_on_error(
+async def test_reload_keeps_the_old_server_if_the_changed_file_cannot_be_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)
@@ -202,7 +202,7 @@ AT_IMPORT = """
 """
 
 
-async def test_worker_killed_during_a_reload_is_replaced_by_the_successor_that_already_starts(tmp_path: Path) -> None:
+async def test_worker_killed_during_a_reload_is_replaced_by_the_new_worker_that_is_starting(tmp_path: Path) -> None:
     file, gate = written(tmp_path / "server.py", AT_IMPORT + SERVER), tmp_path / "gate"
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
@@ -253,7 +253,9 @@ MISBEHAVED = """
 @pytest.mark.parametrize(
     "act", ["os.write(number, bytes([0xff, 10]))", "os.close(number)", "os.write(number, b'x' * 99999)"]
 )
-async def test_new_version_that_breaks_its_listening_sockets_replaces_no_worker(tmp_path: Path, act: str) -> None:
+async def test_worker_of_a_new_version_that_closes_or_corrupts_its_sockets_replaces_no_worker(
+    tmp_path: Path, act: str
+) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
@@ -327,7 +329,7 @@ async def test_unread_stderr_does_not_block_supervisor_or_workers(tmp_path: Path
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
-async def test_workers_have_dev_null_in_place_of_closed_standard_streams(tmp_path: Path, closed: str) -> None:
+async def test_standard_streams_closed_at_start_are_dev_null_in_the_workers(tmp_path: Path, closed: str) -> None:
     file, port = written(tmp_path / "server.py", AT_IMPORT + SERVER), free_port()
     command = f"exec {shlex.join(TRIO_MCP)} run {file} --http {port} --stateless --workers 1 {closed}"
     process = await trio.lowlevel.open_process(["sh", "-c", command])
@@ -350,7 +352,7 @@ async def pid_when_served(url: str) -> int:
             await trio.sleep(0.05)
 
 
-async def test_frozen_worker_is_killed_and_does_not_delay_shutdown(tmp_path: Path) -> None:
+async def test_worker_that_does_not_react_is_killed_and_does_not_delay_the_shutdown(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER.replace("drain_timeout=5", "drain_timeout=0, shutdown_grace=0"))
     async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
         await server.line(READY)
@@ -411,7 +413,7 @@ COMPUTES = """
 """
 
 
-async def test_worker_in_an_endless_loop_ends_with_its_killed_supervisor(tmp_path: Path) -> None:
+async def test_worker_in_an_endless_loop_ends_when_its_supervisor_is_killed(tmp_path: Path) -> None:
     code = SERVER.replace("drain_timeout=5", "drain_timeout=0, shutdown_grace=0") + COMPUTES
     file, port = written(tmp_path / "server.py", code), free_port()
     async with running("run", file, "--http", str(port), "--stateless", "--workers", "1") as server:
@@ -463,7 +465,7 @@ async def test_supervisor_and_workers_end_when_their_terminal_closes(tmp_path: P
             assert await process.ended() == 0
 
 
-async def test_one_worker_of_the_last_version_runs_after_rapid_file_changes(
+async def test_after_rapid_file_changes_only_a_worker_with_the_last_version_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)

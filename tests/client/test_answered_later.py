@@ -29,7 +29,7 @@ def replies(peer: TaskPeer) -> dict[str, Any]:
     return {message["id"]: message for message in peer.wire if "method" not in message}
 
 
-async def test_client_with_answers_later_leaves_an_elicitation_unanswered_only_if_it_comes_from_a_task(
+async def test_client_without_a_handler_can_leave_only_elicitations_of_tasks_for_another_client(
     autojump_clock: object,
 ) -> None:
     options: dict[str, Any] = UNANSWERED | {"answers_later": LATER}
@@ -45,7 +45,7 @@ async def test_client_with_answers_later_leaves_an_elicitation_unanswered_only_i
     assert peer.wire[0]["params"]["capabilities"] == {"elicitation": {"form": {}}}
 
 
-async def test_client_answers_other_input_requests_while_one_is_left_open_for_another_client(
+async def test_client_answers_the_input_requests_of_a_task_that_are_not_left_for_another_client(
     autojump_clock: object,
 ) -> None:
     looks = iter([asks(who=FORM, model=SAMPLE), asks(who=FORM)])
@@ -57,7 +57,7 @@ async def test_client_answers_other_input_requests_while_one_is_left_open_for_an
         assert [list(update["inputResponses"]) for update in peer.sent("tasks/update")] == [["model"]]
 
 
-async def test_input_request_in_a_plain_call_raises_an_error_with_instructions_if_answers_later_names_its_kind(
+async def test_input_request_to_be_answered_later_raises_if_the_call_does_not_run_as_a_task(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -83,7 +83,7 @@ async def test_input_request_in_a_plain_call_raises_an_error_with_instructions_i
         (Roots(), (), {"roots": {}}),
     ],
 )
-async def test_client_declares_capabilities_for_answers_later_and_for_its_handlers(
+async def test_client_declares_capabilities_for_input_requests_that_another_client_answers_later(
     autojump_clock: object, later: Any, handlers: tuple[str, ...], declared: Any
 ) -> None:
     capabilities = ClientCapabilities(**{type(later).__name__.lower(): later})
@@ -103,7 +103,7 @@ async def test_client_declares_capabilities_for_answers_later_and_for_its_handle
         (Roots(), ROOTS, False),
     ],
 )
-async def test_client_with_answers_later_does_not_answer_the_server_request_of_a_task(
+async def test_client_does_not_answer_a_server_request_of_a_task_if_another_client_answers_later(
     autojump_clock: object, later: Any, question: Any, is_left: bool
 ) -> None:
     capabilities = ClientCapabilities(**{type(later).__name__.lower(): later})
@@ -113,7 +113,7 @@ async def test_client_with_answers_later_does_not_answer_the_server_request_of_a
     assert ("q" not in told) if is_left else ("result" in told["q"])
 
 
-def test_answers_later_option_accepts_only_sampling_elicitation_and_roots() -> None:
+def test_requests_that_another_client_answers_later_can_be_only_sampling_elicitation_and_roots() -> None:
     with pytest.raises(ValueError, match="answers_later may contain only sampling, elicitation and roots"):
         ClientSettings(answers_later=ClientCapabilities(extensions={"io.modelcontextprotocol/tasks": {}}))
     with pytest.raises(ValueError, match="forwards or answers_later"):

@@ -133,7 +133,7 @@ async def test_input_required_result_of_a_method_that_cannot_request_input_raise
     assert cancels_of(peer) == []
 
 
-async def test_unknown_result_type_after_an_input_request_raises_protocol_violation(autojump_clock: object) -> None:
+async def test_unknown_result_type_in_the_response_to_a_retry_raises_protocol_violation(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), q=FORM)
         await peer.result(await peer.call(), {"resultType": "hologram"})

@@ -67,7 +67,7 @@ def test_response_that_is_not_an_object_is_not_cached() -> None:
     assert len(partition._cache) == 0
 
 
-def test_response_changed_by_its_caller_stays_unchanged_in_the_cache() -> None:
+def test_application_that_modifies_a_response_does_not_change_the_cached_copy() -> None:
     partition, answer = ResponseCache().partition(), told("a")
     keep(partition, TOOLS, answer)
     answer["tools"][0]["name"] = "poison"
@@ -101,13 +101,13 @@ def test_clients_without_a_server_name_share_no_cached_responses() -> None:
     assert [shown(cache.partition("s")), shown(cache.partition()), shown(cache.partition(None, "ann"))] == [None] * 3
 
 
-def test_principal_with_the_name_public_does_not_share_its_cached_responses_with_others() -> None:
+def test_private_responses_of_a_principal_named_public_are_not_shared_with_other_principals() -> None:
     cache = ResponseCache()
     keep(cache.partition("s", "public"), TOOLS, told("a"))
     assert shown(cache.partition("s", "bob")) is None
 
 
-def test_later_uncacheable_response_removes_the_cached_response() -> None:
+def test_later_response_that_cannot_be_cached_removes_the_cached_response() -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a", scope="public"))
     keep(partition, TOOLS, told("b"))
@@ -116,7 +116,7 @@ def test_later_uncacheable_response_removes_the_cached_response() -> None:
     assert len(partition._cache) == 0
 
 
-def test_response_to_an_earlier_request_does_not_replace_a_later_cached_response() -> None:
+def test_late_response_to_an_earlier_request_does_not_replace_the_cached_response_to_a_later_one() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with cache._fetching(partition, TOOLS) as earlier:
@@ -173,7 +173,7 @@ def test_list_change_invalidates_cached_lists_of_all_principals_of_that_server_o
     assert [shown(partition) for partition in everybody] == [None, None, "a"]
 
 
-def test_response_is_not_cached_if_a_change_arrived_since_its_request() -> None:
+def test_list_response_is_not_cached_if_a_list_change_arrives_before_the_response() -> None:
     cache = ResponseCache()
     ann, bob = cache.partition("s", "ann"), cache.partition("s", "bob")
     with cache._fetching(ann, TOOLS) as hers, cache._fetching(bob, read("x://a")) as his:
@@ -243,7 +243,7 @@ def test_invalid_cache_limits_are_refused(bounds: dict[str, Any]) -> None:
         ResponseCache(**bounds)
 
 
-def test_cached_response_nested_too_deeply_for_the_remaining_stack_is_requested_again() -> None:
+def test_cached_response_that_cannot_be_copied_near_the_recursion_limit_is_not_used() -> None:
     partition, deep = ResponseCache().partition(), list[Any]()
     for _ in range(250):
         deep = [deep]

@@ -76,7 +76,9 @@ async def test_cache_ttl_starts_when_the_response_arrives(autojump_clock: MockCl
         assert await read(client) == "a 2"
 
 
-async def test_callback_time_counts_towards_the_cache_ttl(autojump_clock: MockClock) -> None:
+async def test_cache_ttl_includes_the_time_in_which_a_log_callback_delays_the_response(
+    autojump_clock: MockClock,
+) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for number in range(2):
@@ -166,7 +168,7 @@ async def test_requests_with_different_capabilities_or_metadata_share_no_cached_
         assert await read(client) == "a 3"
 
 
-async def test_clients_share_public_cached_results_and_private_results_only_within_a_principal(
+async def test_clients_of_different_principals_share_only_public_cached_results(
     autojump_clock: MockClock,
 ) -> None:
     cache = ResponseCache()
@@ -211,7 +213,7 @@ async def test_result_of_a_call_that_required_input_is_not_cached(autojump_clock
     assert counting.reads == 2
 
 
-async def test_result_of_a_request_with_input_responses_or_state_is_not_cached(autojump_clock: MockClock) -> None:
+async def test_result_of_a_request_with_a_request_state_is_not_cached(autojump_clock: MockClock) -> None:
     async def script(peer: Any) -> None:
         for number in range(2):
             request = await peer.until("resources/read")
@@ -282,7 +284,9 @@ async def test_listing_restarts_without_duplicates_if_the_server_rejects_a_cache
         assert [tool.name for tool in await tools(client)] == ["b", "c", "d"], "the new pages are kept"
 
 
-async def test_listing_restarts_only_once_if_the_server_rejects_its_own_cursors(autojump_clock: MockClock) -> None:
+async def test_client_restarts_a_listing_only_once_if_the_server_rejects_every_cursor_it_issued(
+    autojump_clock: MockClock,
+) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for _ in range(2):

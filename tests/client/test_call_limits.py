@@ -51,7 +51,9 @@ def user_who_takes(seconds: float) -> Callable[[ElicitFormParams], Any]:
     return answer
 
 
-async def test_call_without_its_own_timeout_uses_call_timeout(autojump_clock: MockClock) -> None:
+async def test_call_outside_of_a_timeout_block_raises_after_the_call_timeout_of_the_client(
+    autojump_clock: MockClock,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("tools/call")
@@ -67,7 +69,7 @@ async def test_call_without_its_own_timeout_uses_call_timeout(autojump_clock: Mo
 
 
 @pytest.mark.parametrize("limit", [fail_after_work(60), fail_after_silence(60, maximum=60)], ids=["work", "silence"])
-async def test_timeout_block_around_a_call_can_exceed_call_timeout(
+async def test_timeout_block_around_a_call_replaces_a_shorter_call_timeout(
     limit: AbstractContextManager[Any], autojump_clock: MockClock
 ) -> None:
     async with open_memory(slow_server(), call_timeout=5) as client:
@@ -84,7 +86,7 @@ async def test_trio_timeout_applies_in_addition_to_call_timeout(autojump_clock: 
         assert trio.current_time() == pytest.approx(begun + 1)
 
 
-async def test_child_task_started_in_a_timeout_block_uses_call_timeout_after_the_block_ends(
+async def test_call_timeout_applies_to_a_child_task_after_the_timeout_block_that_started_it_ends(
     autojump_clock: MockClock,
 ) -> None:
     async with open_memory(slow_server(), call_timeout=5) as client, trio.open_nursery() as nursery:
@@ -106,7 +108,7 @@ async def test_invalid_call_timeout_raises_value_error(seconds: float, autojump_
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
-async def test_fail_after_work_with_an_invalid_time_raises_value_error(
+async def test_negative_or_nan_time_in_fail_after_work_raises_value_error(
     seconds: float, autojump_clock: MockClock
 ) -> None:
     with pytest.raises(ValueError, match="time limit"), fail_after_work(seconds):
@@ -123,7 +125,7 @@ async def test_call_timeout_does_not_include_the_time_of_elicitations(autojump_c
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("asks_user", [True, False])
-async def test_call_timeout_does_not_include_sampling_time_if_the_handler_asks_the_user(
+async def test_call_timeout_is_paused_during_sampling_only_if_the_handler_asks_the_user(
     era: Any, asks_user: bool, autojump_clock: MockClock
 ) -> None:
     async def approve(_: CreateMessageParams) -> CreateMessageResult:
@@ -178,7 +180,7 @@ async def test_timeout_of_a_call_started_during_an_elicitation_begins_after_the_
         assert trio.current_time() == pytest.approx(begun + 15)
 
 
-async def test_call_timeout_continues_after_its_own_elicitation_even_if_another_one_is_open(
+async def test_timeout_block_continues_when_the_call_inside_ends_although_another_call_still_elicits(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -207,7 +209,7 @@ async def test_call_timeout_is_paused_once_during_two_concurrent_elicitations(au
         assert trio.current_time() == pytest.approx(begun + 4 + 10 + 5)
 
 
-async def test_elicitation_pauses_fail_after_silence_but_not_the_maximum_of_its_time(autojump_clock: MockClock) -> None:
+async def test_elicitation_does_not_extend_the_maximum_time_of_fail_after_silence(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
@@ -266,7 +268,7 @@ async def test_call_timeout_includes_all_retries_of_an_input_required_call(autoj
         assert trio.current_time() == pytest.approx(begun + 5 + 2 * 600)
 
 
-async def test_modern_elicitation_pauses_only_the_timeout_of_its_own_call(autojump_clock: MockClock) -> None:
+async def test_modern_elicitation_pauses_only_the_timeout_of_the_call_that_elicits(autojump_clock: MockClock) -> None:
     async with (
         asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _),
         trio.open_nursery() as nursery,

@@ -78,7 +78,7 @@ async def test_sync_log_callback_that_returns_an_awaitable_is_called_once_per_me
     assert (begun, done) == ([1, 2], [1, 2])
 
 
-async def test_awaitable_returned_for_a_dropped_log_message_is_still_awaited() -> None:
+async def test_awaitable_returned_by_a_sync_log_callback_is_awaited_even_if_a_later_message_follows() -> None:
     done = list[Any]()
 
     async def write(message: LogParams) -> None:

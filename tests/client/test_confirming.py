@@ -23,7 +23,7 @@ from trio_mcp import (
 @pytest.mark.parametrize(
     ("within", "state", "seconds"), [(6.0, "stopped", 2.0), (1.5, "overran", 1.25)], ids=["in time", "too late"]
 )
-async def test_confirm_cancels_waits_for_the_acknowledgement_within_its_timeout(
+async def test_confirm_cancels_block_reports_whether_the_handler_stopped_within_the_given_time(
     within: float, state: str, seconds: float, autojump_clock: MockClock
 ) -> None:
     server = Server("slow", extensions=[CancelAcknowledged()])
@@ -52,7 +52,7 @@ async def test_confirm_cancels_waits_for_the_acknowledgement_within_its_timeout(
         (ProtocolViolation("unreadable"), "unknown"),
     ],
 )
-async def test_confirm_cancels_does_not_report_finished_for_a_call_that_failed_without_a_reply(
+async def test_confirm_cancels_block_never_reports_a_call_without_a_reply_as_finished(
     error: MCPError, state: str
 ) -> None:
     server = Server("slow", extensions=[CancelAcknowledged()])

@@ -55,7 +55,9 @@ def calls_of(peer: TaskPeer) -> list[bool]:
     return ["task" in call for call in peer.sent("tools/call")]
 
 
-async def test_client_lists_the_task_support_of_tools_once_and_again_after_changes(autojump_clock: object) -> None:
+async def test_client_fetches_the_task_support_of_tools_only_once_until_the_tool_list_changes(
+    autojump_clock: object,
+) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
         await client.call_tool("any")
         await client.call_tool("any")
@@ -79,7 +81,7 @@ async def test_client_reads_task_support_from_a_tool_listing_that_the_applicatio
 
 
 @pytest.mark.parametrize("support", ["optional", "forbidden", None, 7])
-async def test_client_does_not_repeat_the_call_of_a_tool_that_returns_method_not_found(
+async def test_client_does_not_repeat_a_tool_call_that_returns_method_not_found(
     autojump_clock: object, support: Any
 ) -> None:
     class Raising(Listing):
@@ -96,7 +98,7 @@ async def test_client_does_not_repeat_the_call_of_a_tool_that_returns_method_not
 
 
 @pytest.mark.parametrize(("before", "after"), [("forbidden", "required"), ("required", "forbidden")])
-async def test_client_calls_a_tool_according_to_its_current_task_support(
+async def test_client_repeats_a_call_with_or_without_a_task_if_the_tool_changed_its_task_support(
     autojump_clock: object, before: str, after: str
 ) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
@@ -228,7 +230,7 @@ async def test_waiting_for_a_task_raises_if_it_is_cancelled_while_its_result_is_
         assert not peer.sent("tasks/cancel")
 
 
-async def test_error_of_the_task_request_is_raised_by_the_call(autojump_clock: object) -> None:
+async def test_error_response_to_a_call_that_requests_a_task_is_raised_by_the_call(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: core("failed"), outcome=-31050) as (client, peer):
         with pytest.raises(PeerError) as caught:
             await client.call_tool("any")
@@ -286,7 +288,7 @@ async def test_call_raises_if_the_server_sends_an_invalid_task_state(autojump_cl
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_tool_result_returned_instead_of_a_task_is_accepted(autojump_clock: object) -> None:
+async def test_client_accepts_a_tool_result_from_a_server_that_creates_no_task(autojump_clock: object) -> None:
     """mcp 1.x refuses by a failure of the tool."""
     refused = {"content": [{"type": "text", "text": "no task"}], "isError": True}
     async with with_core_tasks(core, made=refused) as (client, peer):

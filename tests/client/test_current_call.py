@@ -141,7 +141,7 @@ KINDS = ("elicitation", "sampling", "roots", "log", "progress")
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_client_handler_sees_the_only_running_call_as_current_call(open_: Any, era: str) -> None:
+async def test_client_handler_can_read_the_call_that_caused_the_server_request(open_: Any, era: str) -> None:
     seen = Seen()
     with trio.fail_after(PATIENCE):
         async with opened_by_ann(open_, era=era, **seen.options) as client, trio.open_nursery() as nursery:
@@ -154,7 +154,7 @@ async def test_client_handler_sees_the_only_running_call_as_current_call(open_: 
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_client_handler_never_sees_the_call_of_another_user_as_current_call(open_: Any, era: str) -> None:
+async def test_current_call_in_a_client_handler_is_never_the_call_of_another_user(open_: Any, era: str) -> None:
     """Where several calls are in progress, HTTP and modern servers tell; a legacy server in memory doesn't."""
     seen = Seen()
     with trio.fail_after(PATIENCE):
@@ -173,7 +173,7 @@ async def test_client_handler_never_sees_the_call_of_another_user_as_current_cal
 
 
 @ERAS
-async def test_sync_client_handler_sees_current_call_in_its_thread(era: str) -> None:
+async def test_sync_client_handler_can_read_the_current_call_in_a_worker_thread(era: str) -> None:
     seen = Seen()
     options = {**seen.options, "elicitation": seen.elicit_in_thread}
     async with opened_by_ann(in_memory, era=era, **options) as client, trio.open_nursery() as nursery:
@@ -182,7 +182,9 @@ async def test_sync_client_handler_sees_current_call_in_its_thread(era: str) -> 
 
 
 @ERAS
-async def test_current_call_is_set_in_an_async_log_callback(autojump_clock: object, era: str) -> None:
+async def test_async_log_callback_can_read_the_call_that_caused_the_log_message(
+    autojump_clock: object, era: str
+) -> None:
     seen = Seen()
     options = {**seen.options, "on_log": seen.log_later}
     async with opened_by_ann(in_memory, era=era, **options) as client, trio.open_nursery() as nursery:
@@ -245,7 +247,7 @@ async def test_current_call_returns_none_outside_client_handlers(autojump_clock:
         assert current_call() is None
 
 
-async def test_client_handler_sees_a_prompt_or_resource_request_as_current_call(autojump_clock: object) -> None:
+async def test_current_call_in_a_client_handler_can_be_a_prompt_or_resource_request(autojump_clock: object) -> None:
     server, seen = Server("s"), list[CurrentCall | None]()
 
     @server.prompt
@@ -270,7 +272,7 @@ async def test_client_handler_sees_a_prompt_or_resource_request_as_current_call(
     ]
 
 
-async def test_handler_of_a_nested_call_sees_the_nested_call_as_current_call(autojump_clock: object) -> None:
+async def test_current_call_in_the_handler_of_a_nested_call_is_the_nested_call(autojump_clock: object) -> None:
     inner, seen, back = in_memory, Seen(), Seen()
 
     async with inner(era="legacy", **seen.options) as second:
@@ -310,7 +312,7 @@ async def got(peer: RawPeer, method: str) -> dict[str, Any]:
     return found[0]
 
 
-async def test_client_handler_sees_current_call_none_if_no_call_runs(autojump_clock: object) -> None:
+async def test_current_call_in_a_client_handler_is_none_if_no_call_runs(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.send(elicitation(1))
@@ -354,7 +356,7 @@ async def test_elicitation_of_a_cancelled_call_is_handled_without_a_current_call
     assert seen.values("log") == ["bob", None]
 
 
-async def test_log_message_belongs_to_the_only_call_that_runs_when_it_arrives(autojump_clock: object) -> None:
+async def test_log_message_is_attributed_to_a_call_only_if_no_other_call_runs(autojump_clock: object) -> None:
     related = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "unknown"}}}
 
     async def script(peer: RawPeer) -> None:
@@ -382,7 +384,9 @@ async def test_log_message_belongs_to_the_only_call_that_runs_when_it_arrives(au
     assert seen.values("log") == ["bob", "bob", None, "bob", None, "bob", None]
 
 
-async def test_log_relay_that_is_set_during_a_call_receives_the_next_log_message(autojump_clock: object) -> None:
+async def test_proxy_that_attaches_to_a_client_during_a_call_receives_the_next_log_message(
+    autojump_clock: object,
+) -> None:
     class Noted(Relay):
         def on_notification(self, event: NotificationReceived) -> None:
             relayed.append(event.params["data"])
@@ -415,7 +419,7 @@ async def test_log_relay_that_is_set_during_a_call_receives_the_next_log_message
     assert seen.values("log") == ["bob", "bob"]
 
 
-async def test_task_started_by_a_log_callback_keeps_its_current_call(autojump_clock: object) -> None:
+async def test_current_call_in_a_task_started_by_a_log_callback_does_not_change_later(autojump_clock: object) -> None:
     """Later messages, and the end of the call, change nothing."""
 
     async def script(peer: RawPeer) -> None:
@@ -443,7 +447,9 @@ async def test_task_started_by_a_log_callback_keeps_its_current_call(autojump_cl
     assert sorted(seen.values("log")) == ["bob", "bob", "cleo", "cleo"]
 
 
-async def test_call_abandoned_without_a_cancel_still_counts_as_running_at_the_server(autojump_clock: object) -> None:
+async def test_elicitation_has_no_current_call_while_an_abandoned_call_may_still_run_at_the_server(
+    autojump_clock: object,
+) -> None:
     left = trio.Event()
 
     async def script(peer: RawPeer) -> None:
@@ -466,7 +472,7 @@ async def test_call_abandoned_without_a_cancel_still_counts_as_running_at_the_se
     assert seen.values("elicitation") == [None]
 
 
-async def test_elicitation_handler_never_sees_a_ping_as_current_call(autojump_clock: object) -> None:
+async def test_current_call_in_an_elicitation_handler_is_never_a_ping(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call, ping = await peer.until("tools/call"), await peer.until("ping")
@@ -487,7 +493,9 @@ async def test_elicitation_handler_never_sees_a_ping_as_current_call(autojump_cl
     assert seen.values("elicitation") == ["bob"]
 
 
-async def test_queued_elicitation_keeps_the_current_call_it_arrived_with(autojump_clock: object) -> None:
+async def test_current_call_of_a_queued_elicitation_is_the_call_that_ran_when_the_elicitation_arrived(
+    autojump_clock: object,
+) -> None:
     """What is in progress when its turn comes says nothing."""
 
     async def script(peer: RawPeer) -> None:
@@ -626,7 +634,9 @@ async def test_current_call_returns_none_in_change_callbacks(autojump_clock: obj
 
 
 @ERAS
-async def test_client_handler_in_a_group_sees_current_member_and_current_call(autojump_clock: object, era: str) -> None:
+async def test_client_handler_of_a_group_can_read_the_server_and_the_call_that_caused_the_elicitation(
+    autojump_clock: object, era: str
+) -> None:
     found: list[Any] = []
 
     async def elicit(_: Any) -> ElicitResult:

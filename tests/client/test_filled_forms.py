@@ -110,7 +110,7 @@ OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         ({"type": ["string", "null"], "default": None}, {"nick": None}, {}),
     ],
 )
-async def test_form_answer_omits_nulls_and_defaults_that_are_invalid(
+async def test_form_answer_omits_a_null_or_default_that_violates_the_schema_of_an_optional_field(
     autojump_clock: object, field: Any, answer: Any, content: Any
 ) -> None:
     form = {"type": "object", "properties": {"name": {"type": "string"}, "nick": field}, "required": ["name"]}

@@ -108,7 +108,7 @@ async def test_client_stops_reopening_a_subscription_after_method_not_found_but_
     assert "no longer reports changes of note://a: the peer answered: no (-32601)" in caplog.text
 
 
-async def test_resource_that_is_not_acknowledged_when_its_subscription_reopens_is_logged_and_dropped(
+async def test_client_logs_and_drops_a_subscription_that_the_server_does_not_acknowledge_again(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
@@ -136,7 +136,7 @@ async def test_list_change_stream_is_reopened_after_an_interruption(autojump_clo
     assert told == ["prompts", "tools"]
 
 
-async def test_subscribing_during_an_interruption_reopens_the_stream_immediately(
+async def test_new_subscription_immediately_reopens_an_interrupted_stream(
     autojump_clock: MockClock,
 ) -> None:
     async with followed([]) as (client, server), trio.open_nursery() as nursery:

@@ -73,7 +73,7 @@ async def test_modern_input_requests_are_answered_by_the_same_handlers_as_legacy
     assert cancels_of(peer) == []
 
 
-async def test_url_elicitation_without_an_id_calls_the_url_handler(autojump_clock: object) -> None:
+async def test_url_elicitation_without_an_elicitation_id_calls_the_url_handler(autojump_clock: object) -> None:
     async def visit(params: ElicitURLParams) -> ElicitResult:
         assert (params.url, params.elicitation_id) == ("https://example.com", None)
         return ElicitResult("accept")
@@ -145,7 +145,9 @@ async def test_client_returns_the_request_state_unchanged(autojump_clock: object
     assert rounds_of(peer)[1]["requestState"] == state
 
 
-async def test_each_retry_contains_only_the_state_and_answers_of_the_previous_result(autojump_clock: object) -> None:
+async def test_each_retry_contains_only_the_request_state_and_answers_for_the_previous_result(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), "s1", form=FORM)
         await peer.ask(await peer.call(), "s2", model=SAMPLE)
@@ -163,7 +165,7 @@ async def test_each_retry_contains_only_the_state_and_answers_of_the_previous_re
     assert len({call["id"] for call in calls_in(peer)}) == 4
 
 
-async def test_client_immediately_returns_a_request_state_that_comes_without_input_requests(
+async def test_client_retries_immediately_after_a_result_with_request_state_but_no_input_requests(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -187,7 +189,7 @@ async def test_client_answers_empty_input_requests_with_empty_input_responses(au
     assert rounds_of(peer) == [{}, {"inputResponses": {}}]
 
 
-async def test_retry_does_not_repeat_request_state_and_input_responses_of_the_first_request(
+async def test_retry_drops_the_request_state_and_input_responses_that_the_application_sent_first(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -277,7 +279,7 @@ async def test_each_retry_has_a_new_progress_token_and_the_same_callback(autojum
     assert tokens == [call["id"] for call in calls_in(peer)]
 
 
-async def test_progress_in_a_retry_restarts_fail_after_silence(autojump_clock: object) -> None:
+async def test_progress_of_a_retry_restarts_the_fail_after_silence_time(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), q=FORM)
         second = await peer.call()

@@ -144,7 +144,7 @@ async def test_client_raises_connection_lost_if_the_server_misses_two_pings(auto
         await trio.sleep(100)
 
 
-async def test_call_timeout_does_not_shorten_the_ping_timeout(autojump_clock: MockClock) -> None:
+async def test_keep_alive_ping_can_take_longer_than_the_call_timeout(autojump_clock: MockClock) -> None:
     async def answer_after_two(peer: RawPeer, ping: dict[str, Any]) -> None:
         await trio.sleep(2)
         await peer.result(ping, {})

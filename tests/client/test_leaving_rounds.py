@@ -75,7 +75,7 @@ async def test_call_cancelled_before_any_input_request_sends_a_cancel_for_the_fi
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "enough")]
 
 
-async def test_call_cancelled_during_input_handlers_cancels_the_handlers_and_the_last_request(
+async def test_cancelled_call_cancels_the_input_handlers_that_run_for_the_call(
     autojump_clock: object,
 ) -> None:
     user, model = Thinking(), Thinking()
@@ -131,7 +131,7 @@ async def test_cancelled_call_sends_its_cancel_immediately_despite_a_slow_handle
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller's deadline passed")]
 
 
-async def test_call_cancelled_during_a_second_input_handler_sends_a_cancel_for_the_retry(
+async def test_call_cancelled_while_the_client_answers_a_second_input_request_cancels_the_last_retry(
     autojump_clock: object,
 ) -> None:
     model = Thinking()
@@ -157,7 +157,7 @@ async def test_call_cancelled_during_a_retry_sends_a_cancel_only_for_the_retry(a
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[1]["id"]]
 
 
-async def test_call_cancelled_while_its_input_request_waits_for_a_slow_callback_sends_a_cancel(
+async def test_call_cancelled_while_a_slow_log_callback_delays_the_input_request_sends_a_cancel(
     autojump_clock: object,
 ) -> None:
     async def slow(_: LogParams) -> None:
@@ -176,7 +176,7 @@ async def test_call_cancelled_while_its_input_request_waits_for_a_slow_callback_
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
 
 
-async def test_call_whose_progress_callback_raises_before_an_input_request_sends_a_cancel(
+async def test_call_sends_a_cancel_if_a_progress_callback_raises_when_an_input_request_has_arrived(
     autojump_clock: object,
 ) -> None:
     answered = trio.Event()
@@ -199,7 +199,7 @@ async def test_call_whose_progress_callback_raises_before_an_input_request_sends
 
 
 @pytest.mark.parametrize(("high_water", "longs"), [(10_000_000, 2), (1000, 3)], ids=["in-the-outbox", "before-it"])
-async def test_call_cancelled_before_its_retry_is_sent_withdraws_the_retry_and_cancels_the_previous_request(
+async def test_call_cancelled_before_the_retry_is_sent_cancels_the_previous_request_and_sends_no_retry(
     autojump_clock: object, high_water: int, longs: int
 ) -> None:
     """The server does not read: one long message fills the channel, one the writer's hands, and a third one, if
@@ -248,7 +248,7 @@ async def test_call_cancelled_after_its_result_arrived_sends_no_cancel(
 # Handlers that refuse or fail
 
 
-async def test_coded_error_of_an_input_handler_fails_the_call_and_is_sent_as_cancel_reason(
+async def test_message_of_a_coded_error_in_an_input_handler_is_sent_as_the_cancel_reason(
     autojump_clock: object,
 ) -> None:
     user = Thinking()

@@ -71,7 +71,7 @@ async def test_call_cancelled_during_tasks_result_cancels_its_task(autojump_cloc
 
 
 @pytest.mark.parametrize(("open_one", "made"), [(with_tasks, created()), (with_core_tasks, {"task": core()})])
-async def test_call_cancelled_while_its_task_response_is_unread_cancels_the_task(
+async def test_call_cancelled_while_a_log_callback_delays_the_task_response_cancels_the_task(
     autojump_clock: object, open_one: Any, made: Any
 ) -> None:
     class Logging(TaskPeer):
@@ -94,7 +94,7 @@ async def test_call_cancelled_while_its_task_response_is_unread_cancels_the_task
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_call_cancelled_before_its_task_response_cancels_the_request(
+async def test_call_cancelled_before_the_server_returns_a_task_cancels_only_the_request(
     autojump_clock: object, open_one: Any
 ) -> None:
     async with open_one(lambda: None) as (client, peer):
@@ -148,7 +148,9 @@ async def test_task_started_by_the_client_continues_if_the_wait_for_it_is_cancel
     assert not peer.sent("tasks/cancel")
 
 
-async def test_start_task_cancelled_after_the_task_arrived_cancels_the_task(autojump_clock: object) -> None:
+async def test_start_task_call_that_is_cancelled_after_the_server_created_the_task_cancels_the_task(
+    autojump_clock: object,
+) -> None:
     class Logging(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             await self.log("a call returns when the callback is done with this")
@@ -164,7 +166,9 @@ async def test_start_task_cancelled_after_the_task_arrived_cancels_the_task(auto
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_tasks_cancel_request_has_the_same_meta_as_other_requests(autojump_clock: object) -> None:
+async def test_tasks_cancel_request_of_a_cancelled_call_contains_version_and_capabilities_in_meta(
+    autojump_clock: object,
+) -> None:
     async with with_tasks(state) as (client, peer):
         await left_when(client, peer.got("tasks/get"))
         [meta] = [each["params"]["_meta"] for each in peer.wire if each.get("method") == "tasks/cancel"]

@@ -247,7 +247,7 @@ async def test_listen_iteration_merges_equal_changes_that_wait_to_be_yielded() -
         assert nothing_more.cancelled_caught
 
 
-async def test_listen_stream_limits_pending_changes_of_subresources_but_not_of_subscribed_resources() -> None:
+async def test_listen_stream_drops_pending_changes_of_subresources_beyond_the_limit() -> None:
     async with (
         scripted(limits=Limits(max_pending_notifications=3)) as (client, server),
         listening(client, server, tools=True, uris=["note://a"]) as (changes, stream),
@@ -281,7 +281,7 @@ async def test_cancelled_listen_iteration_loses_no_change() -> None:
         assert await anext(changes) == TOOLS
 
 
-async def test_internal_change_watchers_see_the_changes_of_listen_streams() -> None:
+async def test_client_internals_receive_the_changes_of_listen_streams() -> None:
     server, seen = noted(), list[Change]()
     async with open_memory(server) as client, client.listen(tools=True) as changes:
         client._callbacks.watchers.append(seen.append)
@@ -294,7 +294,7 @@ steps = st.lists(st.sampled_from(["tools", "prompts", "note://a", "note://b", "t
 
 
 @given(steps)
-def test_slow_listen_iteration_misses_only_repeated_changes(steps: list[str]) -> None:
+def test_slow_iteration_over_a_listen_stream_misses_only_repeated_changes(steps: list[str]) -> None:
     async def scenario() -> None:
         waiting: list[Change] = []
         async with (

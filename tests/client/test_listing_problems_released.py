@@ -9,7 +9,7 @@ from trio_mcp import Server, open_memory
 from trio_mcp.client.listing import collect
 
 
-async def test_failed_listing_releases_its_pages_without_the_garbage_collector(autojump_clock: object) -> None:
+async def test_pages_of_a_failed_listing_are_freed_without_garbage_collection(autojump_clock: object) -> None:
     server = Server("s")
 
     @server.middleware("tools/list")

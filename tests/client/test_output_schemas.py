@@ -83,7 +83,7 @@ async def test_client_validates_a_result_against_the_output_schema_that_the_serv
     caplog.clear()
 
 
-async def test_call_through_a_group_returns_and_logs_an_output_schema_error(
+async def test_group_call_whose_result_violates_the_output_schema_returns_and_logs_the_error(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = _serving(NUMBER, {"structuredContent": {"n": "one"}})
@@ -95,7 +95,7 @@ async def test_call_through_a_group_returns_and_logs_an_output_schema_error(
     caplog.clear()
 
 
-async def test_schema_error_field_is_neither_read_from_nor_sent_in_messages(autojump_clock: MockClock) -> None:
+async def test_client_ignores_a_schema_error_field_that_the_server_sends(autojump_clock: MockClock) -> None:
     script = _serving(None, {"schemaError": "from the server"})
     async with scripted(script) as (channel, _), open_client(channel) as client:
         assert (await client.call_tool("t")).schema_error is None
@@ -119,7 +119,7 @@ async def test_list_change_discards_the_cached_output_schemas(autojump_clock: Mo
         assert (await client.call_tool("t")).schema_error is not None
 
 
-def test_cached_output_schemas_are_limited_in_memory_and_replaced() -> None:
+def test_client_keeps_a_limited_amount_of_output_schemas() -> None:
     schemas = OutputSchemas()
     schema = {"type": "object", "description": "x" * 40_000}
     schemas.add_page({"tools": [{"name": str(number), "outputSchema": schema} for number in range(1000)]})

@@ -30,7 +30,7 @@ def one_after_another(*states: Any) -> Any:
 
 
 @pytest.mark.parametrize(("wish", "pause"), [({}, 1), ({"pollIntervalMs": 2500}, 2.5), ({"pollIntervalMs": 0}, 0.1)])
-async def test_poll_interval_of_the_server_is_used_within_limits(
+async def test_client_polls_a_task_at_the_interval_of_the_server_but_not_too_often(
     autojump_clock: object, wish: dict[str, int], pause: float
 ) -> None:
     look = one_after_another(state(**wish), state(**wish), DONE)
@@ -40,7 +40,7 @@ async def test_poll_interval_of_the_server_is_used_within_limits(
         assert [time - before for time in peer.times] == pytest.approx([pause, 2 * pause, 3 * pause])
 
 
-async def test_changed_poll_interval_is_used_up_to_five_minutes(autojump_clock: object) -> None:
+async def test_client_uses_a_changed_poll_interval_of_at_most_five_minutes(autojump_clock: object) -> None:
     look = one_after_another(state(pollIntervalMs=10**400), state(pollIntervalMs=-5), state(pollIntervalMs=500), DONE)
     async with with_tasks(look, created(pollIntervalMs=7000)) as (client, peer):
         before = trio.current_time()
@@ -48,7 +48,7 @@ async def test_changed_poll_interval_is_used_up_to_five_minutes(autojump_clock: 
         assert [time - before for time in peer.times] == pytest.approx([7, 307, 307.1, 307.6])
 
 
-async def test_task_without_a_ttl_is_read_with_ttl_none(autojump_clock: object) -> None:
+async def test_ttl_of_a_task_state_without_a_ttl_is_none(autojump_clock: object) -> None:
     async with with_tasks(one_after_another(state(), state(ttlMs=1500))) as (client, _):
         task = await client.start_task("any")
         assert [(await task.get()).ttl, (await task.get()).ttl] == [None, 1.5]
