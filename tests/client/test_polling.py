@@ -160,7 +160,7 @@ async def test_client_polls_a_busy_server_again_for_about_half_a_minute(autojump
         assert trio.current_time() - before == pytest.approx(1 + 1 + 2 + 4 + 8 + 16)
 
 
-async def test_task_status_messages_restart_fail_after_silence(autojump_clock: object) -> None:
+async def test_changed_status_message_of_a_task_restarts_the_fail_after_silence_time(autojump_clock: object) -> None:
     count = 0
 
     def look() -> Any:
@@ -180,7 +180,7 @@ async def test_task_status_messages_restart_fail_after_silence(autojump_clock: o
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_call_timeout_includes_the_whole_task_of_the_call(autojump_clock: object) -> None:
+async def test_call_timeout_limits_the_total_time_of_a_call_that_runs_as_a_task(autojump_clock: object) -> None:
     async with with_tasks(state, call_timeout=10) as (client, peer):
         before = trio.current_time()
         with pytest.raises(trio.TooSlowError):

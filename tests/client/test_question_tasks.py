@@ -86,7 +86,9 @@ async def opened(user: User, **options: Any) -> AsyncGenerator[tuple[Server, Cli
             yield server, client, opening["params"]["capabilities"]
 
 
-async def test_client_declares_task_support_for_server_requests_that_have_handlers(autojump_clock: MockClock) -> None:
+async def test_client_declares_that_sampling_and_elicitation_can_run_as_tasks_if_they_have_handlers(
+    autojump_clock: MockClock,
+) -> None:
     user = User()
     both = {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}
     async with opened(user) as (_, _, declared):
@@ -101,7 +103,9 @@ async def test_client_declares_task_support_for_server_requests_that_have_handle
         assert "tasks" not in declared
 
 
-async def test_client_declares_no_task_support_for_server_requests_by_default(autojump_clock: MockClock) -> None:
+async def test_client_does_not_declare_by_default_that_server_requests_can_run_as_tasks(
+    autojump_clock: MockClock,
+) -> None:
     user = User()
     user.may_answer.set()
     async with opened(user, question_tasks=None) as (server, _, declared):
@@ -110,7 +114,7 @@ async def test_client_declares_no_task_support_for_server_requests_by_default(au
         assert (await server.ask("tasks/get", taskId="x"))["error"]["code"] == -32601
 
 
-async def test_sampling_request_with_task_params_is_answered_with_a_task(autojump_clock: MockClock) -> None:
+async def test_client_runs_a_sampling_request_as_a_task_if_the_server_requests_one(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         reply = await server.ask("sampling/createMessage", **SAMPLE, task={"ttl": 60_000})
@@ -139,7 +143,7 @@ async def test_elicitation_request_can_run_as_a_client_task(autojump_clock: Mock
         assert (result["action"], result["content"]) == ("accept", {"name": "Bob"})
 
 
-async def test_elicitation_request_without_task_params_is_answered_without_a_task(autojump_clock: MockClock) -> None:
+async def test_client_answers_an_elicitation_request_without_task_params_directly(autojump_clock: MockClock) -> None:
     user = User()
     user.may_answer.set()
     async with opened(user) as (server, _, _):
@@ -147,7 +151,9 @@ async def test_elicitation_request_without_task_params_is_answered_without_a_tas
         assert (await server.ask("tasks/list"))["result"]["tasks"] == []
 
 
-async def test_roots_request_with_task_params_is_answered_without_a_task(autojump_clock: MockClock) -> None:
+async def test_client_answers_a_roots_request_directly_even_if_the_server_requests_a_task(
+    autojump_clock: MockClock,
+) -> None:
     async with opened(User(), roots=[Root("file:///a")]) as (server, _, _):
         assert (await server.ask("roots/list", task={}))["result"] == {"roots": [{"uri": "file:///a"}]}
 
@@ -240,7 +246,7 @@ async def test_call_timeouts_are_paused_while_a_client_task_elicits(autojump_clo
         await server.answer_text(asked, "done")
 
 
-async def test_number_of_client_tasks_is_limited(autojump_clock: MockClock) -> None:
+async def test_number_of_tasks_that_a_client_runs_for_the_server_is_limited(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user, question_tasks=TaskSettings(max_running=2)) as (server, _, _):
         await server.create()
@@ -256,7 +262,7 @@ async def test_client_tasks_are_cancelled_when_the_client_closes(autojump_clock:
     assert user.cancelled == 1
 
 
-async def test_client_that_closes_cancels_client_tasks_and_other_handlers_immediately(
+async def test_client_that_closes_immediately_cancels_the_handlers_of_all_server_requests(
     autojump_clock: MockClock,
 ) -> None:
     cancelled = dict[str, float]()
@@ -284,7 +290,7 @@ async def test_client_that_closes_cancels_client_tasks_and_other_handlers_immedi
     assert trio.current_time() - left == pytest.approx(0.5)
 
 
-async def test_server_is_notified_when_a_client_task_completes(autojump_clock: MockClock) -> None:
+async def test_client_notifies_the_server_when_a_task_that_the_client_runs_completes(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create()

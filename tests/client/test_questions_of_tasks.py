@@ -147,7 +147,7 @@ async def test_input_request_of_a_task_without_the_client_capability_raises_prot
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_task_with_ten_thousand_concurrent_input_requests_fails_its_call(autojump_clock: object) -> None:
+async def test_call_fails_if_its_task_has_ten_thousand_open_input_requests(autojump_clock: object) -> None:
     asked: list[Any] = []
     many = {f"k{number}": ROOTS for number in range(10_000)}
     async with with_tasks(lambda: asks(**many), roots=lambda: asked.append(1)) as (client, _):
@@ -156,7 +156,7 @@ async def test_task_with_ten_thousand_concurrent_input_requests_fails_its_call(a
         assert not asked
 
 
-async def test_task_that_sends_input_requests_endlessly_fails_its_call_at_max_rounds(autojump_clock: object) -> None:
+async def test_call_fails_if_its_task_sends_more_input_requests_than_max_rounds(autojump_clock: object) -> None:
     count = 0
 
     def look() -> Any:
@@ -219,7 +219,9 @@ async def test_client_repeats_input_responses_that_a_busy_server_rejects(autojum
         assert len(asking.peer.sent("tasks/update")) == 1
 
 
-async def test_client_drops_rejected_input_responses_only_if_the_task_is_finished(autojump_clock: object) -> None:
+async def test_client_ignores_an_error_for_its_input_responses_only_if_the_task_is_finished(
+    autojump_clock: object,
+) -> None:
     class Over(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             await super().say(message, -32602 if message.get("method") == "tasks/update" else said)
@@ -236,7 +238,9 @@ async def test_client_drops_rejected_input_responses_only_if_the_task_is_finishe
         assert len(peer.sent("tasks/cancel")) == 1
 
 
-async def test_concurrent_waiters_for_a_task_answer_each_input_request_once(autojump_clock: object) -> None:
+async def test_input_request_of_a_task_is_answered_once_even_if_two_callers_wait_for_the_task(
+    autojump_clock: object,
+) -> None:
     asked = 0
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -255,7 +259,7 @@ async def test_concurrent_waiters_for_a_task_answer_each_input_request_once(auto
         assert len(asking.peer.sent("tasks/update")) == 1
 
 
-async def test_input_request_of_a_task_is_answered_by_a_second_waiter_if_the_first_is_cancelled(
+async def test_second_caller_that_waits_for_a_task_answers_an_input_request_if_the_first_is_cancelled(
     autojump_clock: object,
 ) -> None:
     asked = 0
@@ -276,7 +280,7 @@ async def test_input_request_of_a_task_is_answered_by_a_second_waiter_if_the_fir
         assert not asking.peer.sent("tasks/cancel")
 
 
-async def test_call_can_get_input_required_results_before_it_gets_a_task(autojump_clock: object) -> None:
+async def test_server_can_request_input_for_a_call_before_the_server_creates_its_task(autojump_clock: object) -> None:
     async def sign(_: ElicitFormParams) -> dict[str, Any]:  # a thread would let the clock jump to the next look
         return {"name": "Ann"}
 

@@ -126,7 +126,9 @@ async def test_subscription_ended_by_the_server_is_logged(
     assert record.levelname == level
 
 
-async def test_unsubscribing_logs_no_message(caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_that_unsubscribes_does_not_log_that_the_subscription_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO", "trio_mcp")
     async with open_memory(noted(), era="modern", on_list_changed=print) as client:
         await client.subscribe("note://a")

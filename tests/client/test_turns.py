@@ -214,7 +214,7 @@ async def test_call_timeout_does_not_include_the_time_of_elicitations_in_the_que
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_sampling_of_nested_calls_does_not_deadlock_at_the_concurrency_limit(
+async def test_sampling_handler_that_calls_a_tool_which_samples_again_does_not_deadlock_at_the_limit(
     autojump_clock: object, era: Any
 ) -> None:
     server = Server("nested")
@@ -244,7 +244,9 @@ async def test_sampling_of_nested_calls_does_not_deadlock_at_the_concurrency_lim
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_proxy_applies_no_elicitation_limit_of_its_own(autojump_clock: object, era: Any) -> None:
+async def test_proxy_forwards_more_elicitations_at_once_than_its_own_client_may_answer(
+    autojump_clock: object, era: Any
+) -> None:
     patient, busy = User(), User()
     patient.go.set()
     forwards = ClientCapabilities(elicitation=Elicitation({}))
@@ -275,6 +277,6 @@ async def test_client_answers_all_input_requests_even_beyond_the_concurrency_lim
         assert text_of(await client.call_tool("any")) == "20"
 
 
-def test_client_with_max_questions_of_zero_raises_value_error() -> None:
+def test_limit_of_zero_concurrent_server_requests_raises_value_error() -> None:
     with pytest.raises(ValueError, match="max_questions"):
         ClientSettings(max_questions=0)

@@ -42,7 +42,7 @@ async def test_stopped_timer_does_not_call_its_callback(autojump_clock: MockCloc
     assert await rung(5, 3, 9, stop=(1,)) == [5, 9]
 
 
-async def test_timer_that_is_set_last_can_be_due_before_all_others(autojump_clock: MockClock) -> None:
+async def test_timer_set_last_with_the_earliest_time_calls_its_callback_first(autojump_clock: MockClock) -> None:
     assert await rung(50, late=(2, 70, 40)) == [2, 40, 50, 70]
 
 
@@ -54,7 +54,7 @@ async def test_timer_that_is_already_due_calls_its_callback_immediately(autojump
     assert await rung(-5, 0) == [0, 0]
 
 
-async def test_timer_with_infinite_time_is_not_stored(autojump_clock: MockClock) -> None:
+async def test_timer_set_for_an_infinite_time_is_not_stored(autojump_clock: MockClock) -> None:
     assert await rung(math.inf, 3) == [3]
     assert len(Alarms()) == 0
 
@@ -102,7 +102,7 @@ async def test_stopped_timers_are_removed_from_memory() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_active_timers_are_not_affected_when_stopped_timers_are_removed(autojump_clock: MockClock) -> None:
+async def test_removal_of_many_stopped_timers_does_not_affect_active_timers(autojump_clock: MockClock) -> None:
     assert await rung(*[50.0] * 200, 60, 70, stop=tuple(range(200))) == [60, 70]
 
 

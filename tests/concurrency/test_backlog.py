@@ -25,14 +25,14 @@ def test_backlog_drops_the_oldest_item_beyond_the_item_limit() -> None:
     assert taken(backlog) == ["b", "c"]
 
 
-def test_backlog_byte_limit_is_exact_to_the_byte() -> None:
+def test_backlog_drops_the_oldest_item_if_the_byte_limit_is_exceeded_by_one_byte() -> None:
     backlog = Backlog[str](10, 100)
     assert [backlog.put(item, 50) for item in "ab"] == [0, 0]
     assert backlog.put("c", 1) == 1
     assert taken(backlog) == ["b", "c"]
 
 
-def test_backlog_drops_as_many_old_items_as_a_large_new_item_needs() -> None:
+def test_backlog_drops_several_old_items_to_make_room_for_a_large_new_item() -> None:
     backlog = Backlog[str](10, 100)
     for item in "abcd":
         backlog.put(item, 25)
@@ -40,7 +40,7 @@ def test_backlog_drops_as_many_old_items_as_a_large_new_item_needs() -> None:
     assert taken(backlog) == ["d", "large"]
 
 
-def test_backlog_keeps_the_newest_item_of_any_size() -> None:
+def test_backlog_keeps_its_newest_item_even_if_the_item_exceeds_the_byte_limit() -> None:
     backlog = Backlog[str](10, 100)
     backlog.put("a", 1)
     assert backlog.put("huge", 1000) == 1

@@ -89,13 +89,13 @@ async def test_async_generator_context_manager_keeps_no_reference_to_the_excepti
     assert (await leave())() is None
 
 
-def test_exception_raised_through_a_generator_context_manager_is_unchanged_and_has_a_short_traceback() -> None:
+def test_generator_context_manager_adds_no_frames_to_the_traceback_of_an_exception_in_its_block() -> None:
     error = KeyError()
     with pytest.raises(KeyError) as caught, passing():
         raise error
     assert caught.value is error
     assert [entry.name for entry in caught.traceback] == [
-        "test_exception_raised_through_a_generator_context_manager_is_unchanged_and_has_a_short_traceback"
+        "test_generator_context_manager_adds_no_frames_to_the_traceback_of_an_exception_in_its_block"
     ]
 
 
@@ -104,20 +104,20 @@ def names_in(error: BaseException) -> list[str]:
 
 
 @pytest.mark.parametrize("context", [swallowing, replacing, passing])
-def test_traceback_of_an_exception_suppressed_by_a_context_manager_is_restored(context: type) -> None:
+def test_exception_suppressed_inside_a_context_manager_keeps_its_original_traceback(context: type) -> None:
     error = KeyError()
     with suppress(LookupError), context():
         raise error
-    assert names_in(error) == ["test_traceback_of_an_exception_suppressed_by_a_context_manager_is_restored"]
+    assert names_in(error) == ["test_exception_suppressed_inside_a_context_manager_keeps_its_original_traceback"]
 
 
 @pytest.mark.parametrize("context", [swallowing_async, replacing_async])
-async def test_traceback_of_an_exception_suppressed_by_an_async_context_manager_is_restored(context: type) -> None:
+async def test_exception_suppressed_inside_an_async_context_manager_keeps_its_original_traceback(context: type) -> None:
     error = KeyError()
     with suppress(LookupError):
         async with context():
             raise error
-    assert names_in(error) == ["test_traceback_of_an_exception_suppressed_by_an_async_context_manager_is_restored"]
+    assert names_in(error) == ["test_exception_suppressed_inside_an_async_context_manager_keeps_its_original_traceback"]
 
 
 @pytest.mark.parametrize("error", [StopIteration(), RuntimeError(), GeneratorExit()])

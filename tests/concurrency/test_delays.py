@@ -17,7 +17,7 @@ def test_backoff_delay_doubles_up_to_its_maximum() -> None:
 
 
 @pytest.mark.parametrize(("random", "delay"), [(0.0, 2.0), (0.5, 1.75), (1.0, 1.5)])
-def test_backoff_delay_is_shortened_at_random_by_at_most_its_jitter(random: float, delay: float) -> None:
+def test_random_jitter_shortens_the_backoff_delay_by_at_most_the_given_fraction(random: float, delay: float) -> None:
     assert growing_delay(2, first=1, longest=60, jitter=0.25, random=lambda: random) == delay
 
 

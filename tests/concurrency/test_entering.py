@@ -39,14 +39,14 @@ def nothing_left() -> None:
     left_by.clear()
 
 
-async def test_opening_function_yields_a_value_and_runs_its_cleanup_when_the_with_block_ends() -> None:
+async def test_open_function_runs_its_cleanup_when_the_async_with_block_ends() -> None:
     async with open_thing("a", size=2) as thing:
         assert thing == ("a", 2)
         assert left_by == []
     assert left_by == [None]
 
 
-async def test_opening_function_sees_the_exception_of_its_async_with_block_before_it_propagates() -> None:
+async def test_open_function_can_catch_the_exception_raised_in_the_async_with_block() -> None:
     error = ValueError("block")
     with pytest.raises(ValueError, match="block") as caught:
         async with open_thing("a"):
@@ -55,7 +55,7 @@ async def test_opening_function_sees_the_exception_of_its_async_with_block_befor
     assert left_by == [error]
 
 
-async def test_opening_function_can_suppress_the_exception_of_its_async_with_block() -> None:
+async def test_open_function_can_suppress_the_exception_raised_in_the_async_with_block() -> None:
     async with open_thing("a"):
         raise LookupError
     assert left_by == [None]
@@ -70,12 +70,14 @@ async def test_opening_function_can_suppress_the_exception_of_its_async_with_blo
          "async with open_nothing(...):"),
     ],
 )  # fmt: skip
-async def test_opening_function_that_is_awaited_raises_type_error_with_advice(opening: Any, advice: str) -> None:
+async def test_call_of_an_open_function_that_is_awaited_raises_type_error_with_advice(
+    opening: Any, advice: str
+) -> None:
     with pytest.raises(TypeError) as caught:
         await opening
     assert str(caught.value) == advice
 
 
-def test_opening_function_keeps_name_and_docstring_and_returns_a_context_manager() -> None:
+def test_open_function_keeps_the_name_and_docstring_of_the_decorated_generator_function() -> None:
     assert (open_thing.__name__, open_thing.__doc__) == ("open_thing", "Open a thing.")
     assert isinstance(open_thing("a"), AbstractAsyncContextManager)

@@ -11,17 +11,21 @@ from trio_mcp.concurrency.fair_share import Caller, SharedBytes, leaves_enough
     ("held", "free", "more", "enough"),
     [(0, 1, 1, True), (0, 0, 1, False), (3, 4, 1, True), (4, 4, 1, False), (2, 10, 8, True), (2, 10, 9, False)],
 )
-def test_connection_can_use_at_most_as_many_slots_as_remain_free(held: int, free: int, more: int, enough: bool) -> None:
+def test_connection_gets_another_slot_only_if_at_least_as_many_slots_remain_free_as_it_uses(
+    held: int, free: int, more: int, enough: bool
+) -> None:
     assert leaves_enough(held, free, more) is enough
 
 
-def test_leaves_enough_function_checks_for_one_further_slot_by_default() -> None:
+def test_fair_share_check_assumes_by_default_that_one_more_slot_is_requested() -> None:
     assert leaves_enough(1, 2)
     assert not leaves_enough(2, 2)
 
 
 @pytest.mark.parametrize(("connections", "each"), [(1, 60), (2, 40), (3, 30)])
-def test_connections_that_compete_leave_as_many_slots_free_as_each_of_them_uses(connections: int, each: int) -> None:
+def test_connections_that_take_slots_in_turn_leave_as_many_slots_free_as_each_connection_uses(
+    connections: int, each: int
+) -> None:
     held, free = [0] * connections, 120
     for _ in range(free):
         for number, mine in enumerate(held):
@@ -50,7 +54,7 @@ def taken(callers: list[Caller], free: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("parts", "each"), [(1, 70), (2, 42), (3, 30)])
-def test_all_connections_of_a_caller_together_use_at_most_half_of_the_slot_limit(parts: int, each: int) -> None:
+def test_connections_of_one_caller_together_use_at_most_half_of_all_slots(parts: int, each: int) -> None:
     caller, other = Caller("one"), Caller("other")
     mine = [caller.connection() for _ in range(parts)]
     assert taken(mine, 210) == [each] * parts
@@ -61,19 +65,19 @@ def test_all_connections_of_a_caller_together_use_at_most_half_of_the_slot_limit
     assert other.connection().may_take(requests_of, free), "and so is another caller"
 
 
-def test_only_client_of_a_server_can_use_the_whole_slot_limit() -> None:
+def test_client_of_a_server_that_serves_no_other_clients_can_use_all_slots() -> None:
     only = Caller(alone=True)
     assert taken([only.part("one")], 60) == [30]
     assert taken([Caller(alone=True)], 60) == [60]
 
 
-def test_caller_without_a_name_has_a_single_connection() -> None:
+def test_every_connection_of_an_anonymous_caller_counts_as_a_separate_caller() -> None:
     caller = Caller()
     assert caller.connection() is caller
     assert taken([caller.connection()], 60) == [30]
 
 
-def test_usage_record_of_a_part_of_a_caller_is_dropped_when_it_is_no_longer_referenced() -> None:
+def test_usage_count_of_a_connection_is_dropped_when_the_connection_is_no_longer_referenced() -> None:
     caller = Caller("one")
     part = caller.part("a")
     part.requests = 1

@@ -20,7 +20,9 @@ from trio_mcp.transports.lines import memory_transport_pair
 from trio_mcp.types import CreateMessageParams, CreateMessageResult
 
 
-async def test_cleanup_grace_shields_its_with_block_until_the_grace_expires(autojump_clock: MockClock) -> None:
+async def test_cleanup_block_is_shielded_from_cancellation_until_the_grace_period_expires(
+    autojump_clock: MockClock,
+) -> None:
     graces = Graces(5)
     with trio.move_on_after(1):
         with graces.grace():
@@ -33,7 +35,7 @@ async def test_cleanup_grace_shields_its_with_block_until_the_grace_expires(auto
     assert trio.current_time() == 9
 
 
-async def test_cleanup_grace_that_has_started_can_be_shortened(autojump_clock: MockClock) -> None:
+async def test_grace_period_of_a_cleanup_block_can_be_shortened_after_it_has_started(autojump_clock: MockClock) -> None:
     graces = Graces(1000)
 
     async def shorten() -> None:
@@ -49,7 +51,7 @@ async def test_cleanup_grace_that_has_started_can_be_shortened(autojump_clock: M
     assert graces.seconds == 5
 
 
-async def test_cleanup_grace_that_has_ended_leaves_no_cancel_scope(autojump_clock: MockClock) -> None:
+async def test_cleanup_block_that_has_ended_leaves_no_cancel_scope(autojump_clock: MockClock) -> None:
     graces = Graces(5)
     with graces.grace():
         assert len(graces._scopes) == 1
@@ -80,7 +82,7 @@ def lost(connection: Connection) -> None:
     ("limits", "end", "seconds"),
     [(LIMITS, signalled, 3.0), (LIMITS, lost, 1.0), (LIMITS, signalled_twice, 0.3), (PATIENT, signalled_twice, 0.3)],
 )
-def test_server_shutdown_waits_for_an_uncancellable_thread_only_for_its_cleanup_grace(
+def test_server_that_shuts_down_waits_for_a_blocked_thread_only_for_the_grace_period(
     limits: Limits, end: Callable[[Connection], None], seconds: float
 ) -> None:
     """Hosts kill a server after about four seconds, of which the lifespan needs some."""
@@ -124,7 +126,7 @@ def test_server_shutdown_waits_for_an_uncancellable_thread_only_for_its_cleanup_
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_client_that_closes_waits_for_an_uncancellable_handler_only_for_its_cleanup_grace(era: Any) -> None:
+def test_client_that_closes_waits_for_a_blocked_handler_thread_only_for_the_grace_period(era: Any) -> None:
     server, release, clock = Server("s"), threading.Event(), MockClock()
 
     @server.tool

@@ -20,7 +20,7 @@ async def work(value: str) -> str:
     return f"{before}, {variable.get()}"
 
 
-async def test_in_context_returns_the_result_and_sets_variables_only_in_the_given_context() -> None:
+async def test_async_function_run_in_a_context_sets_variables_only_in_that_context() -> None:
     context = copy_context()
     assert await in_context(context, work("one")) == "default, one"
     assert await in_context(context, work("two")) == "one, two"
@@ -28,7 +28,7 @@ async def test_in_context_returns_the_result_and_sets_variables_only_in_the_give
     assert context[variable] == "two"
 
 
-async def test_in_context_raises_the_exception_of_its_function() -> None:
+async def test_async_function_run_in_a_context_raises_its_exception_in_the_calling_task() -> None:
     async def fail() -> None:
         await trio.lowlevel.checkpoint()
         raise LookupError(variable.get())
@@ -39,7 +39,7 @@ async def test_in_context_raises_the_exception_of_its_function() -> None:
         await in_context(context, fail())
 
 
-async def test_in_context_cancels_its_function_if_the_calling_task_is_cancelled() -> None:
+async def test_async_function_run_in_a_context_is_cancelled_if_the_calling_task_is_cancelled() -> None:
     seen: list[str] = []
 
     async def hang() -> None:

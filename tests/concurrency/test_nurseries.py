@@ -56,7 +56,7 @@ async def test_exception_group_raised_in_the_with_block_of_a_service_nursery_is_
     assert caught.value is group
 
 
-async def test_outer_cancel_reaches_the_with_block_of_a_service_nursery_before_its_tasks() -> None:
+async def test_cancelled_scope_around_a_service_nursery_ends_the_with_block_before_the_service_tasks() -> None:
     journal = Journal()
     with trio.CancelScope() as scope:
         async with open_service_nursery("over") as nursery:
@@ -136,7 +136,7 @@ async def test_service_task_that_returns_does_not_affect_the_with_block() -> Non
         await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_service_nursery_start_waits_for_the_service_task_and_then_shields_it() -> None:
+async def test_service_task_that_has_started_runs_until_the_with_block_of_a_cancelled_nursery_ends() -> None:
     journal = Journal()
 
     async def serve(name: str, *, task_status: trio.TaskStatus[str]) -> None:

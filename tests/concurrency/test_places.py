@@ -63,7 +63,7 @@ class Line:
         await wait_all_tasks_blocked()
 
 
-async def test_connections_that_wait_for_worker_threads_get_them_in_turn() -> None:
+async def test_connections_that_wait_for_worker_threads_get_threads_in_turn() -> None:
     workers = Workers(running=1, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
@@ -80,7 +80,7 @@ async def test_connections_that_wait_for_worker_threads_get_them_in_turn() -> No
     assert one.order == [0, 1, 2, 3]
 
 
-async def test_connection_uses_at_most_as_many_worker_threads_as_remain_free_for_other_connections() -> None:
+async def test_connection_leaves_as_many_worker_threads_free_for_other_connections_as_it_uses() -> None:
     workers = Workers(running=12, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
@@ -100,7 +100,7 @@ async def test_connection_uses_at_most_as_many_worker_threads_as_remain_free_for
     assert (one.count, len(one.order), len(two.order)) == (12, 12, 12)
 
 
-async def test_connections_of_one_caller_take_turns_for_worker_threads_within_the_limit_of_the_caller() -> None:
+async def test_connections_of_one_caller_together_get_worker_threads_as_often_as_another_caller() -> None:
     workers, many = Workers(running=1, asking=200, abandoned=100), Caller("many")
     async with trio.open_nursery() as nursery:
         shares = [workers.share(caller) for caller in (many.connection(), many.connection(), Caller("other"))]
@@ -116,7 +116,7 @@ async def test_connections_of_one_caller_take_turns_for_worker_threads_within_th
     assert not workers.queue
 
 
-async def test_caller_with_many_connections_leaves_worker_threads_for_its_next_connection() -> None:
+async def test_caller_with_many_connections_leaves_worker_threads_for_a_further_connection() -> None:
     workers, caller = Workers(running=40, asking=200, abandoned=100), Caller("one")
     async with trio.open_nursery() as nursery:
         lines = [Line(workers.share(caller.connection()), nursery) for _ in range(3)]
@@ -143,7 +143,7 @@ async def test_only_client_of_a_server_gets_all_worker_threads() -> None:
     assert len(line.running) == 3
 
 
-async def test_connection_with_hanging_threads_gets_no_worker_thread_but_other_connections_do() -> None:
+async def test_connection_with_abandoned_threads_gets_no_further_worker_thread() -> None:
     workers = Workers(running=4, asking=200, abandoned=2)
     async with trio.open_nursery() as nursery:
         one, two = Line(workers.share(Caller()), nursery), Line(workers.share(Caller()), nursery)
@@ -158,7 +158,7 @@ async def test_connection_with_hanging_threads_gets_no_worker_thread_but_other_c
         assert len(one.running) == 1
 
 
-async def test_worker_thread_that_waited_for_its_client_continues_despite_abandoned_threads() -> None:
+async def test_worker_thread_continues_after_a_client_answer_even_if_too_many_threads_are_abandoned() -> None:
     workers = Workers(running=1, asking=200, abandoned=1)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
@@ -172,7 +172,7 @@ async def test_worker_thread_that_waited_for_its_client_continues_despite_abando
     assert workers.free(SlotState.RUNNING) == 0
 
 
-async def test_request_from_a_worker_thread_to_the_client_is_refused_beyond_the_limit() -> None:
+async def test_server_request_from_a_worker_thread_is_refused_if_too_many_threads_await_clients() -> None:
     workers = Workers(running=40, asking=1, abandoned=100)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)
@@ -183,7 +183,7 @@ async def test_request_from_a_worker_thread_to_the_client_is_refused_beyond_the_
             line.running[1].ask()
 
 
-async def test_abandoned_threads_are_logged_in_one_message_with_counts_of_the_most_frequent_places(
+async def test_log_message_about_abandoned_threads_counts_the_source_lines_where_most_threads_hang(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     workers = Workers(running=40, asking=200, abandoned=13)
@@ -230,7 +230,7 @@ def callers_of_a_kind(kind: str) -> list[Caller]:
 
 
 @given(st.lists(steps, max_size=40), st.integers(1, 5), st.sampled_from(["one caller", "callers", "parts"]))
-def test_no_call_waits_while_a_worker_slot_is_free_under_random_use(
+def test_no_call_waits_for_a_worker_thread_while_the_limits_allow_one_under_random_use(
     steps: list[tuple[str, int]], threads: int, kind: str
 ) -> None:
     async def scenario() -> None:

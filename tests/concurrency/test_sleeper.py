@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from trio_mcp.concurrency.wakeups import Sleeper
 
 
-async def test_sleeper_task_continues_when_it_is_woken(nursery: trio.Nursery) -> None:
+async def test_task_that_sleeps_on_a_sleeper_object_continues_when_another_task_wakes_it(nursery: trio.Nursery) -> None:
     sleeper, heard = Sleeper(), list[str]()
 
     async def sleep() -> None:
@@ -25,7 +25,7 @@ async def test_sleeper_task_continues_when_it_is_woken(nursery: trio.Nursery) ->
     assert heard == ["woken"]
 
 
-async def test_sleeper_forgets_a_wake_call_if_no_task_sleeps() -> None:
+async def test_wake_call_before_a_task_sleeps_has_no_effect_on_the_task() -> None:
     sleeper = Sleeper()
     sleeper.wake()
     with trio.move_on_after(0) as scope:
@@ -33,7 +33,7 @@ async def test_sleeper_forgets_a_wake_call_if_no_task_sleeps() -> None:
     assert scope.cancelled_caught
 
 
-async def test_sleeper_can_sleep_again_after_a_cancel(nursery: trio.Nursery) -> None:
+async def test_task_can_sleep_on_a_sleeper_object_again_after_a_cancelled_sleep(nursery: trio.Nursery) -> None:
     sleeper, heard = Sleeper(), list[str]()
 
     async def sleep() -> None:
@@ -50,7 +50,9 @@ async def test_sleeper_can_sleep_again_after_a_cancel(nursery: trio.Nursery) -> 
     assert heard == ["cancelled", "woken"]
 
 
-async def test_sleeper_refers_to_its_task_until_the_task_is_woken_or_cancelled(nursery: trio.Nursery) -> None:
+async def test_sleeper_object_refers_to_the_sleeping_task_until_the_task_is_woken_or_cancelled(
+    nursery: trio.Nursery,
+) -> None:
     sleeper, scope = Sleeper(), trio.CancelScope()
 
     async def sleep() -> None:
@@ -72,7 +74,7 @@ async def test_sleeper_refers_to_its_task_until_the_task_is_woken_or_cancelled(n
     assert sleeper.task is None
 
 
-async def test_sleeper_raises_assertion_error_if_a_second_task_sleeps(nursery: trio.Nursery) -> None:
+async def test_second_task_that_sleeps_on_the_same_sleeper_object_raises_assertion_error(nursery: trio.Nursery) -> None:
     sleeper = Sleeper()
     nursery.start_soon(sleeper.sleep)
     await wait_all_tasks_blocked()
@@ -90,7 +92,7 @@ def wake_under_trio(wake: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("run", [lambda wake: wake(), wake_under_trio], ids=["no run", "another run"])
-async def test_sleeper_wake_call_from_another_thread_raises_but_a_later_wake_call_succeeds(
+async def test_wake_call_from_another_thread_raises_and_does_not_affect_a_later_wake_call(
     nursery: trio.Nursery, run: Callable[[Callable[[], None]], None]
 ) -> None:
     sleeper, heard = Sleeper(), list[str]()

@@ -58,7 +58,9 @@ async def test_progress_restarts_fail_after_silence_but_not_fail_after_work(auto
         assert (silence.deadline, work.deadline) == (9, 50)
 
 
-async def test_progress_and_pauses_do_not_extend_a_time_limit_beyond_its_maximum(autojump_clock: MockClock) -> None:
+async def test_progress_and_pauses_do_not_extend_a_time_limit_beyond_the_given_maximum(
+    autojump_clock: MockClock,
+) -> None:
     with fail_after_silence(5, maximum=7):
         limit = only_limit()
         await trio.sleep(4)
@@ -70,7 +72,7 @@ async def test_progress_and_pauses_do_not_extend_a_time_limit_beyond_its_maximum
         assert limit.deadline == 7
 
 
-async def test_time_limit_is_paused_until_resumed_as_often_as_paused(autojump_clock: MockClock) -> None:
+async def test_time_limit_paused_twice_continues_after_it_is_resumed_twice(autojump_clock: MockClock) -> None:
     with fail_after_work(5):
         limit = only_limit()
         await trio.sleep(2)
@@ -116,7 +118,7 @@ async def test_time_limit_that_has_expired_is_not_extended_by_a_pause(autojump_c
         scope.deadline = math.inf
 
 
-async def test_call_limits_function_returns_the_time_limits_around_a_call(autojump_clock: MockClock) -> None:
+async def test_list_of_time_limits_around_a_call_has_the_outermost_limit_first(autojump_clock: MockClock) -> None:
     assert call_limits() == ()
     with fail_after_silence(5, maximum=10):
         outer = only_limit()
@@ -145,7 +147,7 @@ async def test_time_limit_of_a_with_block_does_not_apply_to_tasks_that_continue_
     assert seen == [(limit,), ()]
 
 
-async def test_latest_deadline_is_the_earliest_of_fixed_deadlines_and_maximum_deadlines(
+async def test_latest_possible_deadline_of_a_call_respects_the_maximum_of_each_enclosing_time_limit(
     autojump_clock: MockClock,
 ) -> None:
     assert latest_deadline() == math.inf
@@ -188,7 +190,7 @@ async def test_time_limit_of_zero_expires_immediately(autojump_clock: MockClock)
     assert trio.current_time() == 0
 
 
-async def test_pause_of_an_inner_handler_time_limit_also_pauses_the_outer_limit_but_not_vice_versa(
+async def test_pause_of_an_inner_handler_time_limit_also_pauses_the_outer_time_limit(
     autojump_clock: MockClock,
 ) -> None:
     begun = trio.current_time()

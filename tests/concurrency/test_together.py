@@ -60,7 +60,7 @@ async def test_run_together_unwraps_an_exception_group_with_a_single_exception()
         await run_together([nested, gives(1, 10)])
 
 
-async def test_run_together_raises_an_exception_group_of_several_with_all_its_exceptions() -> None:
+async def test_run_together_raises_an_exception_group_of_a_call_with_all_exceptions_in_the_group() -> None:
     group = ExceptionGroup("both", [ValueError(), KeyError()])
     with pytest.raises(ExceptionGroup) as caught:
         await run_together([fails(group)])
@@ -105,7 +105,9 @@ async def test_run_together_raises_the_first_of_two_coded_errors_without_logging
     assert caplog.records == []
 
 
-async def test_run_together_raises_one_cancelled_with_the_outer_reason(autojump_clock: object) -> None:
+async def test_run_together_raises_a_single_cancelled_with_the_reason_of_the_cancelled_scope(
+    autojump_clock: object,
+) -> None:
     turns = Sequencer()
 
     async def wait(turn: int) -> None:

@@ -34,7 +34,7 @@ def run_of_another_thread() -> tuple[TrioRun, Callable[[], None]]:
     return made[0], stop
 
 
-async def test_current_run_returns_the_same_object_and_calls_functions_directly_in_its_thread() -> None:
+async def test_object_for_the_current_trio_run_calls_functions_directly_in_the_trio_thread() -> None:
     run, thread = current_run(), threading.get_ident()
     assert run is current_run()
     assert run.is_here
@@ -42,7 +42,7 @@ async def test_current_run_returns_the_same_object_and_calls_functions_directly_
     assert run.call(threading.get_ident) == thread
 
 
-def test_current_run_raises_runtime_error_outside_of_trio() -> None:
+def test_request_for_the_current_trio_run_raises_runtime_error_outside_of_trio() -> None:
     with pytest.raises(RuntimeError):
         current_run()
 
@@ -59,7 +59,7 @@ async def test_function_called_in_trio_raises_its_exception_in_the_calling_threa
         await trio.to_thread.run_sync(run.call, lambda: 1 / 0)
 
 
-def test_function_called_from_another_trio_run_runs_in_the_run_it_belongs_to() -> None:
+def test_function_passed_to_a_trio_run_from_another_trio_run_runs_in_the_first_run() -> None:
     run, stop = run_of_another_thread()
 
     async def main() -> None:
@@ -101,7 +101,7 @@ async def test_function_called_in_a_blocked_trio_thread_raises_runtime_error_and
     assert ran == []
 
 
-async def test_idempotent_function_called_in_trio_several_times_runs_once() -> None:
+async def test_idempotent_function_scheduled_several_times_from_a_thread_runs_once_in_trio() -> None:
     run, ran = current_run(), list[int]()
     thread = threading.Thread(target=lambda: [run.call_soon(ran.append, 1, idempotent=True) for _ in range(5)])
     thread.start()
@@ -111,7 +111,7 @@ async def test_idempotent_function_called_in_trio_several_times_runs_once() -> N
     assert ran == [1]
 
 
-def test_check_for_the_trio_run_raises_only_in_another_thread() -> None:
+def test_object_that_belongs_to_a_trio_run_raises_if_another_thread_uses_the_object() -> None:
     run, stop = run_of_another_thread()
     try:
         run.call(partial(run.check, "a client"))
@@ -121,12 +121,12 @@ def test_check_for_the_trio_run_raises_only_in_another_thread() -> None:
         stop()
 
 
-def test_call_in_run_without_active_runs_runs_in_the_calling_thread() -> None:
+def test_function_runs_in_the_calling_thread_if_no_trio_run_is_registered() -> None:
     home = ActiveRuns()
     assert home.call_in_run(threading.get_ident) == threading.get_ident()
 
 
-async def test_call_in_run_runs_in_the_active_run_and_afterwards_in_the_calling_thread() -> None:
+async def test_function_runs_in_the_thread_of_a_trio_run_only_while_the_run_is_registered() -> None:
     home, here = ActiveRuns(), threading.get_ident()
     with home.register(), home.register():
         assert await trio.to_thread.run_sync(home.call_in_run, threading.get_ident) == here
@@ -134,7 +134,7 @@ async def test_call_in_run_runs_in_the_active_run_and_afterwards_in_the_calling_
     assert await trio.to_thread.run_sync(home.call_in_run, threading.get_ident) != here
 
 
-def test_call_in_run_of_a_crashed_run_runs_in_the_calling_thread() -> None:
+def test_function_runs_in_the_calling_thread_if_the_registered_trio_run_has_crashed() -> None:
     home = ActiveRuns()
     run, stop = run_of_another_thread()
     entered = home.register()
@@ -143,7 +143,7 @@ def test_call_in_run_of_a_crashed_run_runs_in_the_calling_thread() -> None:
     assert home.call_in_run(threading.get_ident) == threading.get_ident()
 
 
-async def test_call_in_run_with_runs_in_two_threads_raises_without_calling() -> None:
+async def test_function_is_not_called_if_trio_runs_in_two_threads_are_registered() -> None:
     home, changed = ActiveRuns(), list[int]()
     run, stop = run_of_another_thread()
     entered = home.register()

@@ -80,7 +80,7 @@ def test_open_function_under_asyncio_raises_runtime_error_with_advice(
     assert "right:  trio.run(main)" in str(raised.value)
 
 
-def test_tests_of_advice_under_asyncio_cover_all_serve_and_open_functions() -> None:
+def test_each_public_serve_and_open_function_is_tested_under_asyncio() -> None:
     names = {serve.__name__ for serve, _ in SERVING} | {name for name, _ in OPENING}
     public = {*trio_mcp.__all__, *trio_mcp.hosting.__all__}
     assert names == {name for name in public if name.startswith(("serve_", "open_"))}

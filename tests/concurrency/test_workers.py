@@ -87,13 +87,13 @@ async def until_cancelled(desk: Desk, call: Callable[[], Any]) -> AsyncGenerator
         assert scope.cancelled_caught
 
 
-async def test_worker_call_returns_the_result_of_another_thread(desk: Desk) -> None:
+async def test_function_called_in_a_worker_thread_returns_its_result_to_the_trio_task(desk: Desk) -> None:
     assert await desk.run(lambda: 5) == 5
     assert await desk.run(threading.get_ident) != threading.get_ident()
     assert desk.counts() == (0, 0, 0)
 
 
-async def test_worker_call_raises_the_exception_of_its_function_without_a_group(desk: Desk) -> None:
+async def test_function_called_in_a_worker_thread_raises_its_exception_without_an_exception_group(desk: Desk) -> None:
     error = LookupError("why")
 
     def fail() -> None:
@@ -105,7 +105,7 @@ async def test_worker_call_raises_the_exception_of_its_function_without_a_group(
     assert desk.counts() == (0, 0, 0)
 
 
-async def test_worker_call_counts_as_running_until_it_ends(desk: Desk) -> None:
+async def test_function_called_in_a_worker_thread_counts_as_running_until_the_function_ends(desk: Desk) -> None:
     gate = desk.gate()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.run, gate.wait)
@@ -139,7 +139,7 @@ async def test_worker_thread_that_checks_for_cancel_ends_without_a_log_entry(
     assert caplog.records == []
 
 
-async def test_result_of_a_worker_thread_after_its_cancel_is_ignored(desk: Desk) -> None:
+async def test_result_that_a_worker_thread_returns_after_the_call_was_cancelled_is_ignored(desk: Desk) -> None:
     gate = desk.gate()
     async with until_cancelled(desk, gate.wait) as scope:
         await gate.until_waiting()
@@ -180,7 +180,7 @@ async def test_worker_thread_that_exceeds_its_cleanup_grace_is_abandoned_and_log
         await trio.lowlevel.checkpoint()
 
 
-async def test_queued_worker_call_that_is_cancelled_never_starts(desk: Desk) -> None:
+async def test_cancelled_call_that_waits_for_a_worker_thread_never_starts(desk: Desk) -> None:
     gates = [desk.gate(), desk.gate()]
     async with trio.open_nursery() as nursery:
         for gate in gates:
@@ -193,7 +193,7 @@ async def test_queued_worker_call_that_is_cancelled_never_starts(desk: Desk) -> 
     assert desk.counts() == (0, 0, 0)
 
 
-async def test_worker_call_cancelled_before_its_thread_starts_never_runs(
+async def test_function_does_not_run_if_the_call_is_cancelled_before_the_worker_thread_starts(
     desk: Desk, clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bodies = list[Callable[[], None]]()
@@ -211,7 +211,9 @@ async def test_worker_call_cancelled_before_its_thread_starts_never_runs(
     assert len(bodies) == 1
 
 
-async def test_worker_call_is_refused_while_too_many_threads_are_abandoned(desk: Desk, clock: MockClock) -> None:
+async def test_call_in_a_worker_thread_is_refused_while_too_many_threads_are_abandoned(
+    desk: Desk, clock: MockClock
+) -> None:
     desk.graces.shorten(0)
     gates = [desk.gate(), desk.gate()]
     for gate in gates:
@@ -222,7 +224,7 @@ async def test_worker_call_is_refused_while_too_many_threads_are_abandoned(desk:
         await desk.run(lambda: pytest.fail("it started"))
 
 
-async def test_queued_worker_thread_calls_start_in_order(desk: Desk) -> None:
+async def test_calls_that_wait_for_a_worker_thread_start_in_order(desk: Desk) -> None:
     started, gate = list[int](), desk.gate()
 
     def note(number: int) -> None:
@@ -269,7 +271,7 @@ async def test_function_awaited_in_a_worker_thread_raises_its_exception(desk: De
 
 
 @pytest.mark.parametrize("asks", [True, False])
-async def test_worker_thread_frees_its_slot_only_while_it_waits_for_the_peer(desk: Desk, asks: bool) -> None:
+async def test_worker_thread_does_not_count_as_running_while_it_waits_for_the_peer(desk: Desk, asks: bool) -> None:
     counted = list[tuple[int, int, int]]()
 
     async def count() -> None:
@@ -284,7 +286,7 @@ async def test_worker_thread_frees_its_slot_only_while_it_waits_for_the_peer(des
     assert counted == [(0, 1, 0) if asks else (1, 0, 0), (1, 0, 0)]
 
 
-async def test_failed_request_to_the_peer_leaves_the_worker_thread_running(desk: Desk) -> None:
+async def test_worker_thread_counts_as_running_again_after_a_failed_request_to_the_peer(desk: Desk) -> None:
     async def fail() -> None:
         raise LookupError
 
@@ -374,7 +376,7 @@ async def test_function_can_be_awaited_in_threads_started_with_trio_to_thread(de
     assert await trio.to_thread.run_sync(await_in_worker, give) == "given"
 
 
-async def test_stack_of_a_task_after_its_worker_call_shows_the_task_itself(desk: Desk) -> None:
+async def test_stack_of_a_task_that_returned_from_a_worker_thread_shows_the_frames_of_the_task(desk: Desk) -> None:
     await desk.run(lambda: None)
     task = trio.lowlevel.current_task()
     assert list(frames_of(task)) == list(task.iter_await_frames())
@@ -383,7 +385,7 @@ async def test_stack_of_a_task_after_its_worker_call_shows_the_task_itself(desk:
 # Where a call is
 
 
-async def test_stack_of_a_task_in_a_worker_call_shows_its_worker_thread(desk: Desk) -> None:
+async def test_stack_of_a_task_that_runs_a_worker_thread_shows_the_frames_of_the_thread(desk: Desk) -> None:
     gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
 
     def outer() -> None:
@@ -401,7 +403,7 @@ async def test_stack_of_a_task_in_a_worker_call_shows_its_worker_thread(desk: De
         gate.open()
 
 
-async def test_stack_of_a_task_whose_worker_thread_has_just_ended_shows_the_task_itself(
+async def test_stack_of_a_task_whose_worker_thread_has_just_ended_shows_the_frames_of_the_task(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
@@ -425,7 +427,7 @@ async def test_stack_of_a_task_whose_worker_thread_has_just_ended_shows_the_task
         gate.open()
 
 
-async def test_stack_of_a_task_without_a_worker_thread_shows_the_task_itself(desk: Desk) -> None:
+async def test_stack_of_a_task_without_a_worker_thread_shows_the_frames_of_the_task(desk: Desk) -> None:
     tasks = list[trio.lowlevel.Task]()
 
     async def wait() -> None:
@@ -439,7 +441,7 @@ async def test_stack_of_a_task_without_a_worker_thread_shows_the_task_itself(des
         nursery.cancel_scope.cancel()
 
 
-async def test_stack_of_a_task_that_waits_for_a_worker_thread_shows_the_task_itself(desk: Desk) -> None:
+async def test_stack_of_a_task_that_waits_for_a_free_worker_thread_shows_the_frames_of_the_task(desk: Desk) -> None:
     gates, tasks = [desk.gate(), desk.gate()], list[trio.lowlevel.Task]()
 
     async def run() -> None:

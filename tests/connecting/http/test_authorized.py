@@ -60,7 +60,7 @@ async def test_call_refused_for_insufficient_scope_is_repeated_with_a_new_token(
     assert [told_by(each) for each in auth.refusals] == [(403, challenge, sent, 1)]
 
 
-async def test_auth_object_gets_the_number_of_authorization_attempts_of_a_request() -> None:
+async def test_auth_object_is_given_how_often_a_request_was_refused_already() -> None:
     async def third_time(handed: Handed, request: RefusedRequest) -> None:
         handed.token = "good" if request.attempt == 3 else "bad"
 
@@ -143,7 +143,7 @@ async def test_auth_object_gets_the_canonical_server_url(url: str, resource: str
     assert auth.urls == [resource.format(port=port)]
 
 
-async def test_legacy_session_continues_with_a_token_obtained_later() -> None:
+async def test_legacy_session_continues_after_the_client_obtains_a_token() -> None:
     auth = Handed(gets_the_good_one)
     async with serving(legacy(guarded(as_json))) as server, open_http(server.url, auth=auth) as client:
         assert (await client.call_tool("any")).text == "done"
@@ -161,7 +161,7 @@ async def test_session_continues_if_the_server_refuses_the_event_stream() -> Non
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_client_requests_no_token_if_the_server_refuses_to_delete_a_session() -> None:
+async def test_client_requests_no_token_if_the_server_refuses_the_delete_request_with_401() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "DELETE":
             await answer.whole(401)
@@ -215,7 +215,7 @@ async def test_fail_after_work_around_opening_a_client_is_paused_while_the_user_
                 assert (await client.call_tool("any")).text == "done"
 
 
-async def test_connect_timeout_counts_the_time_before_and_after_the_sign_in(jump_clock: MockClock) -> None:
+async def test_connect_timeout_adds_the_time_before_and_the_time_after_the_sign_in(jump_clock: MockClock) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         jump_clock.jump(LONG / 2)
         with handed.user_is_asked():

@@ -25,7 +25,7 @@ def as_stream(message: Any) -> bytes:
 
 @pytest.mark.parametrize("written", [as_json, as_stream])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_http_response_truncated_at_any_byte_fails_only_its_call(era: Any, written: Any) -> None:
+async def test_http_response_truncated_at_any_byte_fails_only_the_call_it_belongs_to(era: Any, written: Any) -> None:
     cut_at = 0
 
     async def then(got: Got, answer: Answer) -> None:

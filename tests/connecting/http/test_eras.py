@@ -101,7 +101,7 @@ async def test_connection_closed_during_discover_raises_connection_lost() -> Non
     assert server.names == ["server/discover"]
 
 
-async def test_http_client_retries_discover_only_once_if_a_version_error_lists_the_requested_version(
+async def test_http_client_does_not_retry_discover_a_second_time_after_the_same_version_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refusals = 0
@@ -119,7 +119,7 @@ async def test_http_client_retries_discover_only_once_if_a_version_error_lists_t
     assert server.names.count("server/discover") == 2
 
 
-async def test_http_client_retries_discover_if_a_version_error_lists_the_requested_version() -> None:
+async def test_http_client_retries_discover_after_a_version_error_that_lists_the_requested_version() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if len(server.got) == 1:
             await answer.json(error(got, -32022, "no", supported=["2026-07-28"], requested="2026-07-28"), 400)
@@ -140,7 +140,9 @@ async def test_modern_server_without_a_common_revision_raises_protocol_violation
 
 
 @pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize", "GET"])])
-async def test_http_client_tries_only_the_protocol_era_given_as_option(era: Any, names: list[str]) -> None:
+async def test_http_client_with_an_era_option_sends_only_the_first_request_of_that_era(
+    era: Any, names: list[str]
+) -> None:
     async with serving(refused(404)) as server:
         with pytest.raises(HTTPError) as caught:
             async with open_http(server.url, era=era):

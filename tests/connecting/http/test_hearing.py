@@ -98,7 +98,7 @@ async def test_client_opens_a_new_session_if_its_first_event_stream_gets_status_
     assert server.named("ping")
 
 
-async def test_client_keeps_its_session_if_a_server_without_event_streams_returns_404() -> None:
+async def test_client_keeps_its_session_if_a_server_answers_404_because_it_has_no_event_streams() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == "GET":
             await answer.whole(404)
@@ -147,7 +147,9 @@ async def test_client_retries_its_first_event_stream_after_status_409() -> None:
         await server.until("GET", 3)
 
 
-async def test_client_without_running_calls_retries_to_open_a_lost_session(told: list[str]) -> None:
+async def test_client_without_running_calls_opens_a_new_session_even_if_the_server_first_refuses(
+    told: list[str],
+) -> None:
     handler = Heard("cut", 404, "open")
     handler.refused_openings = 0
 

@@ -203,7 +203,7 @@ async def test_dial_option_combined_with_a_proxy_or_unix_socket_raises_bad_targe
 
 
 @pytest.mark.parametrize("answer", [trio.BrokenResourceError(), ValueError("no tunnel"), None])
-async def test_call_fails_alone_if_the_dial_function_raises_or_returns_no_stream(answer: Any) -> None:
+async def test_failing_dial_function_fails_only_the_call_that_needs_a_new_connection(answer: Any) -> None:
     fails = False
 
     async def dial(_: str, at: int) -> Any:
@@ -254,12 +254,12 @@ async def test_on_request_hook_cannot_send_a_token_over_remote_plain_http(name: 
         *product(["tcp://127.0.0.1:1", "unix:///run/s.sock", "http+unix://%2Frun%2Fs.sock/mcp"], ["dial"]),
     ],
 )
-def test_http_hooks_for_a_connection_without_http_raise_bad_target(url: str, hook: str) -> None:
+def test_request_response_or_dial_hook_for_an_unsupported_url_scheme_raises_bad_target(url: str, hook: str) -> None:
     with pytest.raises(BadTarget, match=r"(on_request= and on_response= need|dial= needs) an HTTP"):
         Address(url, **{hook: print})  # type: ignore[arg-type]
 
 
-async def test_open_messages_uses_the_dial_of_its_address() -> None:
+async def test_http_transport_opened_without_a_client_uses_the_dial_function_of_the_address() -> None:
     dialed = trio.Event()
 
     async def dial(_: str, __: int) -> trio.SocketStream:

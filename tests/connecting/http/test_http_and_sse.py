@@ -137,7 +137,9 @@ async def test_reply_in_the_response_to_an_sse_post_is_read(way: str) -> None:
         assert (await client.call_tool("add")).text == "done"
 
 
-async def test_reply_on_the_sse_stream_ends_a_post_that_got_no_response(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_stops_waiting_for_the_response_to_a_post_after_the_reply_arrives_by_sse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(posted_request, "_FAREWELL", 0.01)
 
     class Silent(Old):

@@ -18,7 +18,7 @@ def framed(data: bytes) -> Frame:
     return Frame(Notification("n"), data)
 
 
-async def test_http_client_returns_messages_and_lost_replies_in_order_of_arrival() -> None:
+async def test_http_client_returns_messages_and_connection_failures_in_order_of_arrival() -> None:
     inbox = Inbox(100)
     lost, questions = ReplyLost(7, MCPError("gone")), QuestionsLost((1, "a"), "forgotten")
     for each in (framed(b"one"), lost, framed(b"two"), questions):
@@ -48,7 +48,7 @@ async def test_http_client_stops_reading_responses_while_too_many_messages_are_u
     assert went_on.is_set()
 
 
-async def test_http_client_stops_reading_responses_while_its_answers_to_the_server_are_undelivered(
+async def test_http_client_stops_reading_responses_while_many_of_its_own_replies_are_undelivered(
     nursery: trio.Nursery,
 ) -> None:
     inbox = Inbox(10)

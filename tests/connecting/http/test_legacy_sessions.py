@@ -79,7 +79,7 @@ async def test_calls_wait_for_the_response_to_the_initialized_notification() -> 
 
 
 @pytest.mark.parametrize("slow", ["notifications/initialized", "GET", "DELETE"])
-async def test_calls_are_not_delayed_if_the_server_does_not_answer_initialized_get_or_delete(slow: str) -> None:
+async def test_calls_succeed_although_the_server_does_not_answer_initialized_get_or_delete(slow: str) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == slow:
             await answer.gone()
@@ -134,7 +134,7 @@ async def test_refused_notification_is_logged_as_a_warning(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
-async def test_cancelled_legacy_call_sends_one_cancel_and_closes_its_response(
+async def test_cancelled_legacy_call_sends_one_cancel_and_closes_the_http_response(
     streams: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(posted_request, "_FAREWELL", 0.05)
@@ -204,7 +204,7 @@ async def test_http_client_sends_a_cancel_even_if_it_closes_immediately() -> Non
         assert server.names[-2:] == ["notifications/cancelled", "DELETE"]
 
 
-async def test_http_client_with_send_cancels_false_sends_no_cancel() -> None:
+async def test_http_client_with_cancel_notifications_disabled_sends_no_cancel() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -363,7 +363,7 @@ class Forgetful:
         self.known = ""
 
 
-async def test_running_calls_of_a_lost_http_session_fail_and_the_client_opens_one_new_session() -> None:
+async def test_concurrent_calls_in_a_lost_http_session_fail_and_cause_only_one_new_session() -> None:
     handler = Forgetful(call)
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:
         assert (await client.call_tool("any")).text == "done"
@@ -387,7 +387,7 @@ async def test_running_calls_of_a_lost_http_session_fail_and_the_client_opens_on
     assert server.named("DELETE")[-1].headers["mcp-session-id"] == "s-2"
 
 
-async def test_calls_in_flight_in_a_lost_session_fail_and_are_not_repeated() -> None:
+async def test_client_does_not_repeat_a_call_that_fails_because_the_session_is_lost() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.message["params"]["name"] == "slow":
             await answer.open()
@@ -585,7 +585,7 @@ async def test_waiting_calls_fail_if_a_session_cannot_be_opened_and_later_calls_
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_client_of_a_server_that_loses_every_session_does_not_open_new_sessions_in_a_loop() -> None:
+async def test_client_opens_only_one_further_session_if_the_server_loses_every_session() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name in ("initialize", "GET"):
             await legacy(call)(got, answer)
@@ -637,7 +637,7 @@ async def test_http_client_accepts_a_batch_of_replies_in_revision_2025_03_26() -
     assert logs == [1]
 
 
-async def test_call_fails_if_its_response_is_a_batch_with_replies_to_other_requests() -> None:
+async def test_call_fails_if_the_http_response_is_a_batch_with_a_reply_to_another_request() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json([text(got), {"jsonrpc": "2.0", "id": 99, "result": {}}])
 
@@ -649,7 +649,7 @@ async def test_call_fails_if_its_response_is_a_batch_with_replies_to_other_reque
             await client.call_tool("any")
 
 
-async def test_call_fails_if_its_response_is_a_batch_in_a_revision_without_batches() -> None:
+async def test_call_fails_if_the_http_response_is_a_batch_in_a_revision_without_batches() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json([text(got)])
 

@@ -122,7 +122,7 @@ async def test_repeated_http_error_for_an_unknown_session_opens_only_one_new_ses
     assert server.names.count("initialize") == 2
 
 
-async def test_http_error_for_an_unknown_session_long_after_the_first_opens_a_new_session(
+async def test_client_opens_a_new_session_each_time_the_server_forgets_a_session_that_is_not_new(
     mock_clock: MockClock, patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mock_clock.rate = 50
@@ -161,7 +161,7 @@ async def test_client_keeps_its_session_after_error_32001_that_is_unrelated_to_t
 
 
 @pytest.mark.parametrize("refused", [INITIALIZED, "tools/call"])
-async def test_calls_raise_the_last_http_error_after_three_sessions_were_refused(
+async def test_call_raises_the_http_error_of_the_server_after_three_sessions_were_refused(
     mock_clock: MockClock, patient: None, refused: str
 ) -> None:
     mock_clock.rate = 50

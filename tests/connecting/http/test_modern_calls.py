@@ -66,7 +66,7 @@ async def test_modern_request_has_headers_with_its_method_name_and_protocol_vers
     ("uri", "header"),
     [("file:///a%20b", "file:///a%20b"), ("file:///ü", "=?base64?ZmlsZTovLy/DvA==?=")],
 )
-async def test_mcp_name_header_of_a_resource_request_is_its_uri(uri: str, header: str) -> None:
+async def test_mcp_name_header_of_a_resource_request_contains_the_resource_uri(uri: str, header: str) -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(result(got, resultType="complete", contents=[], ttlMs=0, cacheScope="private"))
 
@@ -75,7 +75,7 @@ async def test_mcp_name_header_of_a_resource_request_is_its_uri(uri: str, header
     assert server.named("resources/read")[0].headers["mcp-name"] == header
 
 
-async def test_mcp_name_header_of_a_prompt_request_is_its_name() -> None:
+async def test_mcp_name_header_of_a_prompt_request_contains_the_prompt_name() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(result(got, resultType="complete", messages=[]))
 
@@ -140,7 +140,7 @@ async def test_http_connection_is_reused_by_later_calls() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
-async def test_cancelled_modern_call_closes_its_response_and_sends_no_cancel_notification(streams: bool) -> None:
+async def test_cancelled_modern_call_closes_the_http_response_and_sends_no_cancel_notification(streams: bool) -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -160,7 +160,7 @@ async def test_cancelled_modern_call_closes_its_response_and_sends_no_cancel_not
     assert server.names == ["server/discover", "tools/call", "tools/call"]
 
 
-async def test_cancelled_modern_call_closes_its_response_even_without_send_cancels() -> None:
+async def test_cancelled_modern_call_closes_the_http_response_even_if_cancel_notifications_are_disabled() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -552,7 +552,7 @@ async def test_subscription_stream_closes_at_the_end_of_the_listen_with_block() 
     assert server.names == ["server/discover", "subscriptions/listen"]
 
 
-async def test_client_reopens_a_broken_subscription_stream_and_reports_its_lists_as_changed(
+async def test_client_reports_list_changes_after_it_reopens_a_broken_subscription_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from trio_mcp.client import subscriptions

@@ -240,7 +240,7 @@ async def test_stream_open_for_ten_seconds_without_messages_resets_the_reconnect
     assert comebacks.failures == 0
 
 
-async def test_event_ids_without_messages_do_not_reset_the_reconnect_delay(
+async def test_sse_event_ids_that_arrive_without_messages_do_not_reset_the_reconnect_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Five comebacks at the word of the server, and then more and more seldom, in which a message counts."""
