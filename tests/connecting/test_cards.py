@@ -63,7 +63,7 @@ async def test_client_reads_the_server_card_of_a_server() -> None:
     assert read.endpoint.url == "http://127.0.0.1:1/mcp"
 
 
-async def test_endpoint_of_a_server_card_is_the_remote_that_needs_no_user_input() -> None:
+async def test_client_uses_the_endpoint_of_a_server_card_that_needs_no_values_from_the_user() -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         card = await read_card(server.url)
     assert card.endpoint is not None
@@ -200,7 +200,7 @@ async def test_invalid_catalog_domain_raises_discovery_failed(domain: str) -> No
     assert str(caught.value).isprintable()
 
 
-async def test_remote_catalog_cannot_point_to_localhost_over_plain_http() -> None:
+async def test_client_refuses_a_plain_http_localhost_url_in_a_remote_catalog() -> None:
     async with answering(json.dumps(CARD).encode()) as server:
         named = FoundServer("urn:x", "https://example.com/.well-known/ai-catalog.json", url=server.url)
         with pytest.raises(DiscoveryFailed, match="refusing to fetch"):

@@ -210,7 +210,9 @@ async def test_two_replies_on_one_line_fail_both_calls(autojump_clock: object, e
         "text",
     ],
 )
-async def test_reply_that_may_belong_to_two_calls_fails_no_call(autojump_clock: object, line: str) -> None:
+async def test_malformed_reply_that_may_belong_to_either_of_two_calls_fails_neither_call(
+    autojump_clock: object, line: str
+) -> None:
     """With two calls in flight an id of another type may belong to either; the requests are the server's own."""
 
     async def script(peer: RawPeer) -> None:
@@ -262,7 +264,7 @@ async def stray(peer: RawPeer) -> None:
 @pytest.mark.parametrize(
     "limit", [lambda: fail_after_work(5), lambda: fail_after_silence(5, maximum=9)], ids=["work", "silence"]
 )
-async def test_error_for_an_expired_trio_timeout_of_a_call_quotes_the_last_unmatched_line(
+async def test_timeout_block_error_quotes_a_server_line_that_answered_no_call(
     autojump_clock: object, limit: Callable[[], Any]
 ) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy") as client:
@@ -273,13 +275,13 @@ async def test_error_for_an_expired_trio_timeout_of_a_call_quotes_the_last_unmat
         assert str(caught.value) == "", "it came before this call"
 
 
-async def test_error_for_an_expired_call_timeout_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
+async def test_call_timeout_error_quotes_a_server_line_that_answered_no_call(autojump_clock: object) -> None:
     async with scripted(stray) as (channel, _), open_client(channel, era="legacy", call_timeout=5) as client:
         with pytest.raises(trio.TooSlowError, match=r"no answer within 5 s \(call_timeout\); " + QUOTED):
             await client.call_tool("any")
 
 
-async def test_error_for_a_lost_connection_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
+async def test_lost_connection_error_quotes_a_server_line_that_answered_no_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await stray(peer)
         await peer.close()
@@ -290,7 +292,7 @@ async def test_error_for_a_lost_connection_quotes_the_last_unmatched_line(autoju
     assert caught.value.reason == str(caught.value)
 
 
-async def test_error_for_an_expired_connect_timeout_quotes_the_last_unmatched_line(autojump_clock: object) -> None:
+async def test_connect_timeout_error_quotes_a_server_line_that_answered_no_request(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.until("initialize")
         await peer.write("x" * 10_000 + "\x1b[2J")
@@ -303,7 +305,7 @@ async def test_error_for_an_expired_connect_timeout_quotes_the_last_unmatched_li
     assert str(caught.value).isprintable()
 
 
-async def test_quoted_line_in_an_error_is_bounded_and_printable(autojump_clock: object) -> None:
+async def test_server_line_quoted_in_an_error_is_short_and_has_no_control_characters(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await opened(peer, "legacy")
         call = await peer.until("tools/call")

@@ -48,7 +48,7 @@ async def test_client_remembers_a_stdio_server_that_exits_on_discover_as_legacy(
     assert len(raw.of("pid")) == 4
 
 
-async def test_client_restarts_a_slow_stdio_server_that_exits_on_discover(tmp_path: Path) -> None:
+async def test_client_restarts_a_stdio_server_that_starts_slowly_and_exits_on_discover(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, "while not os.path.exists(sys.argv[1] + '.go'): time.sleep(0.01)\n" + DIES_OF_THE_PROBE)
 
     async def go() -> None:
@@ -82,7 +82,7 @@ async def test_client_starts_a_stdio_server_that_always_exits_only_twice(tmp_pat
 @pytest.mark.parametrize(
     "of_initialize", ["error(first, -32601); first = read()", "os._exit(1)"], ids=["refuses", "dies"]
 )
-async def test_client_detects_that_a_command_remembered_as_legacy_became_modern(
+async def test_client_detects_that_a_server_command_remembered_as_legacy_is_now_modern(
     tmp_path: Path, of_initialize: str
 ) -> None:
     raw = RawServer(
@@ -117,7 +117,7 @@ async def test_connection_error_raised_inside_the_client_with_block_does_not_res
     assert len(raw.of("pid")) == 1
 
 
-def test_client_remembers_a_limited_number_of_legacy_commands_with_their_environments() -> None:
+def test_client_remembers_a_limited_number_of_server_commands_as_legacy() -> None:
     known = LegacyServers()
     for number in range(300):
         known.record(Command(["server", str(number)])._identity, is_legacy=True)

@@ -98,7 +98,7 @@ MODERN_ANSWERS = [both, both_after_a_log, refusing_initialize, greeting_senseles
 
 
 @pytest.mark.parametrize("answers", MODERN_ANSWERS)
-def test_client_prefers_a_valid_discover_result_to_initialize_in_every_task_order(answers: Answers) -> None:
+def test_client_prefers_a_discover_result_to_an_initialize_result_whichever_task_runs_first(answers: Answers) -> None:
     found = {run_in_order_of(seed, in_memory, answers, clock=MockClock(autojump_threshold=0)) for seed in range(SEEDS)}
     assert found == {MODERN}
 
@@ -109,7 +109,7 @@ def test_client_uses_the_initialize_result_if_discover_fails(answers: Answers) -
     assert found == {LEGACY}
 
 
-def test_client_prefers_a_version_error_that_lists_a_modern_revision_to_initialize() -> None:
+def test_client_prefers_a_discover_error_that_lists_a_modern_version_to_an_initialize_result() -> None:
     def offering(discover: Any, initialize: Any) -> list[dict[str, Any]]:
         data = {"supported": [MODERN], "requested": MODERN}
         error = {"code": -32022, "message": "ask once more", "data": data}
@@ -128,7 +128,7 @@ def test_client_uses_a_valid_discover_result_even_if_the_server_then_exits() -> 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("answers", MODERN_ANSWERS)
-def test_client_prefers_a_valid_discover_result_to_initialize_on_socket_transports(
+def test_client_prefers_a_discover_result_to_an_initialize_result_on_socket_transports(
     way: str, answers: Answers, tmp_path: Path
 ) -> None:
     each = range(SEEDS // len(MODERN_ANSWERS))
@@ -136,7 +136,7 @@ def test_client_prefers_a_valid_discover_result_to_initialize_on_socket_transpor
     assert found == {MODERN}
 
 
-def test_client_prefers_a_valid_discover_result_to_initialize_on_stdio(tmp_path: Path) -> None:
+def test_client_prefers_a_discover_result_to_an_initialize_result_on_stdio(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """

@@ -65,7 +65,7 @@ class Jump:
         self._clock.jump(LONG)
 
 
-async def test_command_that_exits_at_start_raises_error_with_stdout_and_stderr() -> None:
+async def test_error_for_a_command_that_exits_at_start_contains_stdout_and_stderr_of_the_command() -> None:
     error = await failure(command(ENDS))
     assert isinstance(error, ConnectionLost)
     assert (error.exit_status, error.stdout, error.stderr) == (3, ("usage: server [OPTIONS]",), ("API_KEY is missing",))
@@ -78,13 +78,15 @@ async def test_command_that_exits_at_start_raises_error_with_stdout_and_stderr()
     )
 
 
-async def test_command_that_closes_its_output_first_raises_error_with_later_stderr() -> None:
+async def test_error_for_a_command_that_closes_stdout_contains_what_it_writes_to_stderr_later() -> None:
     error = await failure(Command(["sh", "-c", "exec >&-; sleep 0.6; echo no key >&2; exit 1"]))
     assert isinstance(error, ConnectionLost)
     assert error.stderr == ("no key",)
 
 
-async def test_command_that_waits_for_input_raises_timeout_with_its_output(jump_clock: MockClock) -> None:
+async def test_timeout_error_for_a_command_that_never_answers_contains_the_output_of_the_command(
+    jump_clock: MockClock,
+) -> None:
     jump = Jump(jump_clock)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(jump.run)
@@ -128,7 +130,7 @@ OUTPUT = f"its last lines on stdout:\n  no licence: run 'server login'\nits comm
         ),
     ],
 )
-async def test_command_that_refuses_initialize_raises_its_error_with_its_output(
+async def test_error_for_a_command_that_refuses_the_handshake_contains_the_output_of_the_command(
     answer: str, kind: type[MCPError], words: str
 ) -> None:
     error = await failure(command(REFUSES.replace("ANSWER", answer)))
@@ -211,7 +213,7 @@ async def test_working_directory_with_a_tilde_raises_error_with_a_hint(monkeypat
     assert "could not be started in ~/project: No such file or directory; only a shell expands '~'" in str(error)
 
 
-async def test_server_that_exits_after_opening_raises_an_error_without_the_startup_output() -> None:
+async def test_error_for_a_server_that_exits_after_the_handshake_omits_the_output_printed_at_start() -> None:
     code = REFUSES.replace("ANSWER", "'result': RESULT}), flush=True) or sys.exit(1)\n#")
     result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "a", "version": "1"}}
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:

@@ -118,7 +118,7 @@ async def test_client_opened_on_an_address_with_auth_sends_its_token() -> None:
 @pytest.mark.parametrize(
     "more", [{"headers": {"a": "b"}}, {"ssl_context": ssl.create_default_context()}, {"auth": Bearer("token")}]
 )
-def test_headers_tls_and_auth_for_a_tcp_address_raise_value_error(more: dict[str, Any]) -> None:
+def test_http_options_for_a_tcp_address_raise_value_error(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="need an HTTP or WebSocket URL"):
         Address("tcp://127.0.0.1:1", **more)
 
@@ -166,5 +166,5 @@ def test_target_of_function_recognises_servers_urls_and_commands() -> None:
         ("HTTP+unix://%2Frun%2Fmcp.sock/mcp", True),
     ],
 )
-def test_tokens_count_as_confidential_over_tls_or_on_localhost(url: str, confidential: bool) -> None:
+def test_client_may_send_tokens_only_over_tls_or_on_the_same_machine(url: str, confidential: bool) -> None:
     assert is_confidential(url) is confidential

@@ -101,7 +101,7 @@ async def test_log_records_beyond_the_queue_limit_are_dropped_and_counted(handle
     ]
 
 
-async def test_log_queue_is_also_limited_in_characters(handler: Handler) -> None:
+async def test_log_queue_limits_the_total_length_of_its_records(handler: Handler) -> None:
     async with log_in_thread():
         handler.open.clear()
         logger.warning("first")
@@ -114,7 +114,7 @@ async def test_log_queue_is_also_limited_in_characters(handler: Handler) -> None
     assert "records were dropped" in handler.messages[-1]
 
 
-async def test_log_handler_gets_the_exception_object_if_records_are_not_queued(handler: Handler) -> None:
+async def test_log_record_written_without_the_queue_keeps_the_exception_object(handler: Handler) -> None:
     async with log_in_thread():
         handler.open.clear()
         for number in range(3):
@@ -129,7 +129,7 @@ async def test_log_handler_gets_the_exception_object_if_records_are_not_queued(h
     assert "ValueError: 2" in (third.exc_text or "")
 
 
-async def test_log_handler_that_raises_loses_only_the_record_it_handles(
+async def test_exception_in_a_log_handler_loses_only_one_log_record(
     handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[object] = []
@@ -226,7 +226,7 @@ async def test_loggers_of_other_libraries_are_not_limited_after_the_server_ends(
         accepting.removeHandler(handler)
 
 
-async def test_log_in_thread_can_be_nested(handler: Handler) -> None:
+async def test_log_thread_ends_only_when_the_outermost_of_nested_blocks_ends(handler: Handler) -> None:
     async with log_in_thread():
         async with log_in_thread():
             logger.warning("inner")
@@ -260,7 +260,7 @@ async def test_forked_child_writes_its_own_log_records(handler: Handler) -> None
         assert await trio.to_thread.run_sync(os.waitpid, child, 0) == (child, 0)
 
 
-async def test_number_of_log_records_caused_by_one_peer_is_limited(handler: Handler) -> None:
+async def test_number_of_log_records_that_one_peer_can_cause_is_limited(handler: Handler) -> None:
     def log() -> None:
         for _ in range(BURST + 5):
             logger.warning("again")
@@ -313,7 +313,7 @@ async def test_log_limits_of_separate_trio_runs_are_independent(handler: Handler
     assert handler.messages == ["again"] * (3 * BURST)
 
 
-async def test_threaded_log_sink_writes_in_the_log_thread_and_raises_its_error_later(tmp_path: Path) -> None:
+async def test_error_of_a_stream_written_in_the_log_thread_is_raised_later(tmp_path: Path) -> None:
     with (tmp_path / "copy").open("w") as stream:
         sink = ThreadedSink(partial(print, end="", file=stream, flush=True))
         async with log_in_thread():

@@ -67,7 +67,7 @@ def test_first_log_records_from_one_source_line_are_written_and_further_records_
     assert log.told() == []
 
 
-def test_log_records_of_a_kind_are_written_again_after_the_window() -> None:
+def test_log_records_of_a_limited_source_line_are_written_again_after_the_time_window() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(3):
         for _ in range(BURST + 1):
@@ -95,7 +95,7 @@ def test_log_limit_of_one_peer_does_not_affect_another_peer() -> None:
     assert log.written == ["hostile"] * BURST + ["honest"]
 
 
-def test_log_limit_of_one_kind_of_record_does_not_affect_another_kind() -> None:
+def test_log_limit_reached_at_one_source_line_does_not_affect_another_source_line() -> None:
     log, peer = Log(), LogShare(Log().shares)
     for _ in range(100):
         log.log(peer, "often", line=1)
@@ -112,7 +112,7 @@ def test_log_records_share_a_limit_only_if_source_line_and_exception_match() -> 
     assert log.written[BURST:] == ["elsewhere", "otherwise"]
 
 
-def test_log_records_of_many_short_lived_peers_have_an_overall_limit() -> None:
+def test_number_of_log_records_of_many_short_lived_peers_is_limited_in_total() -> None:
     log = Log()
     for _ in range(OVERALL):
         peer = LogShare(log.shares)
@@ -146,7 +146,7 @@ def test_suppressed_log_records_are_summarised_at_the_end_of_serving() -> None:
     assert log.shares.rest() == []
 
 
-def test_number_of_log_record_kinds_is_bounded() -> None:
+def test_number_of_source_lines_that_the_log_limiter_counts_is_bounded() -> None:
     log = Log()
     peer = LogShare(log.shares)
     for line in range(10_000):
@@ -159,7 +159,7 @@ def test_number_of_log_record_kinds_is_bounded() -> None:
     assert log.written[-1] == "seen", "what is over makes room"
 
 
-def test_expired_log_record_kinds_are_removed_for_new_kinds() -> None:
+def test_log_limiter_replaces_expired_counts_with_counts_for_new_source_lines() -> None:
     log = Log()
     peer = LogShare(log.shares)
     for line in range(100):
@@ -216,7 +216,7 @@ def test_logging_inside_str_of_a_log_argument_does_not_deadlock() -> None:
     assert set(log.written) == {"somebody looks at me"}
 
 
-def test_log_limit_of_a_caller_persists_across_reconnects_within_the_window() -> None:
+def test_caller_that_reconnects_within_the_time_window_keeps_the_same_log_limit() -> None:
     log = Log()
     for _ in range(BURST):
         log.log(log.shares.of("ada"), "x")

@@ -65,5 +65,5 @@ def test_log_record_converted_to_text_keeps_no_reference_to_its_exception() -> N
     assert FORMATTER.format(resolved).startswith("it failed\nTraceback")
 
 
-def test_log_record_with_mismatched_arguments_is_shown_by_its_template() -> None:
+def test_log_record_with_too_few_arguments_is_written_as_the_unformatted_message() -> None:
     assert message_of(record("%d of %d", 1)) == "%d of %d"

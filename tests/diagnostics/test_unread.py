@@ -43,7 +43,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
 
 
-def test_discard_unread_output_releases_a_thread_blocked_on_a_full_pipe() -> None:
+def test_thread_that_writes_to_a_full_pipe_continues_when_the_unread_output_is_discarded() -> None:
     writing = """
 thread = threading.Thread(target=os.write, args=(2, b"x" * 1_000_000))
 thread.start()
@@ -55,6 +55,6 @@ print("ended")
     assert (done.stdout, done.returncode) == ("ended\n", 0)
 
 
-def test_discard_unread_output_does_not_signal_ended_threads() -> None:
+def test_discarding_unread_output_succeeds_if_the_writing_threads_have_ended() -> None:
     done = run(FILLED + FOREIGN + "discard_unread_output()\nprint('ended')")
     assert (done.stdout, done.returncode) == ("ended\n", 0)

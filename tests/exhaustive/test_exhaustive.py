@@ -23,7 +23,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_exhaustive_exploration_finds_no_order_of_events_that_breaks_an_invariant(name: str) -> None:
+def test_no_order_of_events_breaks_an_invariant_in_the_exhaustive_exploration(name: str) -> None:
     report = PARTS[name].explore()
     assert report.fault is None
     assert report.is_complete
@@ -31,12 +31,14 @@ def test_exhaustive_exploration_finds_no_order_of_events_that_breaks_an_invarian
     assert PARTS[name].row(report) in PAGE.splitlines()
 
 
-def test_docs_page_states_the_number_of_deliberate_defects() -> None:
+def test_documentation_page_states_the_number_of_defects_that_are_patched_into_the_code() -> None:
     assert f"has {len(DEFECTS)} small defects" in PAGE
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=[each.words for each in DEFECTS])
-def test_exhaustive_exploration_finds_each_deliberate_defect(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exhaustive_exploration_detects_each_defect_that_is_patched_into_the_code(
+    defect: Defect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part = PARTS[defect.part]
     assert defect.size <= part.size  # so that the test above shows that the code without the defect has no fault
     for owner, name, old, new in defect.patches:

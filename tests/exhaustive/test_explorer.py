@@ -41,14 +41,14 @@ def test_state_explorer_visits_each_state_once() -> None:
     assert report.fault is None
 
 
-def test_state_explorer_reports_a_fault_with_the_shortest_trace_of_steps() -> None:
+def test_state_explorer_reports_the_shortest_sequence_of_steps_that_leads_to_a_fault() -> None:
     fault = explore(lambda: Counter(2)).fault
     assert fault is not None
     assert fault.words in ("1 times 2", "2 times 1")
     assert len(fault.trace) == 3
 
 
-def test_state_explorer_reports_a_fault_at_the_end_with_the_full_trace_of_steps() -> None:
+def test_state_explorer_reports_all_steps_that_lead_to_a_fault_in_the_final_state() -> None:
     report = explore(lambda: Counter(at_end=True))
     assert report.fault is not None
     assert len(report.fault.trace) == 6
@@ -78,7 +78,7 @@ class Circle:
         return self.place
 
 
-def test_state_explorer_reports_a_state_that_cannot_reach_an_end() -> None:
+def test_state_explorer_reports_a_state_from_which_no_final_state_can_be_reached() -> None:
     assert explore(lambda: Circle(has_circle=False)).fault is None
     fault = explore(lambda: Circle(has_circle=True)).fault
     assert fault is not None

@@ -95,12 +95,16 @@ def run(defect: Defect, wire: str, *, seconds: float = 30.0) -> None:
 
 @pytest.mark.parametrize("wire", CHANNELS)
 @pytest.mark.parametrize("defect", REPLAYED, ids=[each.words for each in REPLAYED])
-def test_trace_of_a_hostile_peer_keeps_the_invariants(defect: Defect, wire: str) -> None:
+def test_real_connection_keeps_its_invariants_if_a_peer_sends_the_explored_hostile_messages(
+    defect: Defect, wire: str
+) -> None:
     run(defect, wire)
 
 
 @pytest.mark.parametrize("defect", REPLAYED, ids=[each.words for each in REPLAYED])
-def test_replay_of_a_hostile_peer_shows_the_planted_defect(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_messages_found_by_exploration_also_reveal_the_defect_on_a_real_connection(
+    defect: Defect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace_of(defect)
     for owner, name, old, new in defect.patches:
         monkeypatch.setattr(owner, name, changed(owner, name, old, new))

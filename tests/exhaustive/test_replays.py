@@ -127,14 +127,16 @@ RUNS: Final = [
 
 
 @pytest.mark.parametrize(("defect", "wire", "era"), RUNS)
-def test_replay_of_an_explored_trace_keeps_the_invariants(defect: Defect, wire: str, era: str) -> None:
+def test_real_connection_keeps_its_invariants_if_explored_events_are_replayed(
+    defect: Defect, wire: str, era: str
+) -> None:
     if wire == "http" and any(action[0] == "lose" for action in trace_of(defect)):
         pytest.skip("HTTP has no connection to lose")
     run(defect, wire, era)
 
 
 @pytest.mark.parametrize("defect", OF_CONNECTIONS, ids=[each.words for each in OF_CONNECTIONS])
-def test_replay_of_an_explored_trace_shows_the_deliberate_defect(
+def test_replayed_events_found_by_exploration_also_reveal_the_defect_on_a_real_connection(
     defect: Defect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace_of(defect)

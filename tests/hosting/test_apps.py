@@ -73,7 +73,7 @@ async def test_group_declares_the_apps_extension_to_its_servers(autojump_clock: 
         assert (await group.call_tool("a__show")).text == "told"
 
 
-async def test_app_view_of_a_tool_can_be_read_by_its_uri_in_the_group_catalogue(autojump_clock: MockClock) -> None:
+async def test_app_view_of_a_tool_can_be_read_by_the_uri_that_the_group_lists(autojump_clock: MockClock) -> None:
     async with open_group(members()) as group:
         await group.settled()
         entry = group.catalogue.tools["b__show"]
@@ -88,5 +88,5 @@ async def test_app_view_of_a_tool_can_be_read_by_its_uri_in_the_group_catalogue(
 
 @pytest.mark.parametrize("member", ["a", "a/b", "ü", "a__b", "member://"])
 @pytest.mark.parametrize("uri", [VIEW, "ui://", "ui://x/member://y", "ui:/w", "member://a/ui://b", "note://a"])
-def test_uri_in_the_group_catalogue_can_be_parsed_into_server_name_and_original_uri(member: str, uri: str) -> None:
+def test_uri_that_a_group_lists_can_be_parsed_into_server_name_and_original_uri(member: str, uri: str) -> None:
     assert parse_uri(catalogue_uri(member, uri)) == (member, uri)

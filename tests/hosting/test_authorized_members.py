@@ -46,7 +46,7 @@ async def test_connect_timeout_is_paused_while_the_user_signs_in(jump_clock: Moc
             assert (await (await group.client("it")).call_tool("any")).text == "done"
 
 
-async def test_sign_in_of_a_user_that_fails_in_a_group_is_not_retried() -> None:
+async def test_group_does_not_retry_a_server_at_which_the_user_failed_to_sign_in() -> None:
     async def declines(handed: Handed, request: RefusedRequest) -> None:
         with handed.user_is_asked():
             await trio.lowlevel.checkpoint()
@@ -61,7 +61,7 @@ async def test_sign_in_of_a_user_that_fails_in_a_group_is_not_retried() -> None:
     assert len(auth.refusals) == 1
 
 
-async def test_restart_policy_of_a_group_retries_a_failed_token_request_that_needs_no_user() -> None:
+async def test_group_with_a_restart_policy_retries_a_server_whose_token_request_fails() -> None:
     async def has_none(handed: Handed, request: RefusedRequest) -> None:
         if len(handed.refusals) < 3:
             raise AuthorizationError("the authorization server does not answer")

@@ -203,7 +203,7 @@ async def test_group_catalogue_is_updated_after_a_server_restarts(autojump_clock
         assert list(group.catalogue.tools) == ["a__new"]
 
 
-async def test_group_catalogue_contains_a_tool_once_that_a_server_lists_twice(
+async def test_tool_that_a_server_lists_twice_occurs_once_in_the_group_catalogue(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"a": describe(serves("x", "x"))}) as group:
@@ -291,7 +291,7 @@ async def test_group_discards_a_tool_list_of_a_server_that_was_removed_meanwhile
         assert dict(catalogue.tools) == {}
 
 
-async def test_group_settled_method_does_not_wait_for_failed_or_restarting_servers(autojump_clock: MockClock) -> None:
+async def test_wait_for_a_group_to_settle_ignores_failed_and_restarting_servers(autojump_clock: MockClock) -> None:
     members = {"failed": describe(refuses), "again": describe(refuses, hangs, restart=QUICK)}
     async with open_group(members) as group:
         with trio.fail_after(0.5):

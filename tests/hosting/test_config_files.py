@@ -145,7 +145,7 @@ def test_undefined_variable_in_a_config_entry_is_reported_as_a_problem_of_that_e
     assert problem_of(tmp_path, {"command": "${NOWHERE}"}, variables={}) == "command: there is no variable NOWHERE"
 
 
-def test_input_placeholder_in_a_config_entry_is_reported_as_a_problem_of_that_entry(tmp_path: Path) -> None:
+def test_placeholder_for_user_input_in_a_config_entry_is_reported_as_a_problem_of_that_entry(tmp_path: Path) -> None:
     problem = problem_of(tmp_path, {"command": "a", "env": {"KEY": "${input:key}"}}, variables={"key": "k"})
     assert problem == "env.KEY: only its host knows what ${input:key} stands for"
 

@@ -86,7 +86,7 @@ async def test_group_raises_not_in_catalogue_for_an_unknown_tool_prompt_or_resou
             await group.read_resource("note://motto")
 
 
-async def test_group_call_with_a_tool_name_of_no_server_fails_without_waiting_for_servers(
+async def test_group_call_of_an_unknown_tool_does_not_wait_for_servers_that_are_still_starting(
     autojump_clock: MockClock,
 ) -> None:
     async with open_group({"slow": describe(hangs), "a": in_memory()}) as group:

@@ -31,7 +31,7 @@ def test_group_joins_plain_server_and_tool_names_with_two_underscores(member: st
     ("member", "name"),
     [("a__b", "c"), ("a_", "b"), ("my files", "search"), ("a", "sag's"), ("a", ""), ("é", "b"), ("a", "x" * 126)],
 )
-def test_group_keeps_readable_characters_of_unusual_tool_names_and_adds_a_digest(member: str, name: str) -> None:
+def test_group_tool_name_with_unusual_characters_ends_with_a_digest(member: str, name: str) -> None:
     made = catalogue_name(member, name)
     assert re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", made)
     assert "__" not in made
@@ -55,7 +55,7 @@ def test_group_tool_name_is_the_same_in_every_run() -> None:
         ("ü.ö", "suche/alle", "_suche_alle_X"),
     ],
 )
-def test_group_with_a_name_limit_changes_only_tool_names_that_model_providers_reject(
+def test_group_with_a_name_length_limit_changes_only_tool_names_that_model_providers_reject(
     member: str, name: str, expected: str
 ) -> None:
     assert re.sub(r"_[0-9a-f]{16}$", "_X", catalogue_name(member, name, 64)) == expected
@@ -66,7 +66,7 @@ def test_group_with_a_name_limit_changes_only_tool_names_that_model_providers_re
 @example("\ud800", "\udfff", 64)
 @example("a" * 300, "b" * 300, None)
 @example("a.b" * 300, "b." * 300, 32)
-def test_group_tool_name_is_always_valid_and_identifies_its_server(member: str, name: str, limit: int | None) -> None:
+def test_group_tool_name_made_from_any_text_is_valid(member: str, name: str, limit: int | None) -> None:
     made = catalogue_name(member, name, limit)
     assert re.fullmatch(r"[A-Za-z0-9_.-]{1,128}" if limit is None else rf"[A-Za-z0-9_-]{{1,{limit}}}", made)
     assert may_name(member, made, limit)
@@ -104,19 +104,21 @@ def test_max_name_length_out_of_range_raises_value_error(limit: int) -> None:
 
 @given(st.text(min_size=1), st.text())
 @example("\ud800/é", "note://a?b#c")
-def test_uri_in_the_group_catalogue_made_from_any_text_can_be_parsed_again(member: str, uri: str) -> None:
+def test_group_uri_created_from_any_server_name_and_uri_can_be_parsed(member: str, uri: str) -> None:
     assert parse_uri(catalogue_uri(member, uri)) == (member, uri)
 
 
 @pytest.mark.parametrize("uri", ["", "note://motto", "member:", "member://", "member://files", "member://%ff/x"])
-def test_parse_uri_returns_none_for_uris_that_no_group_made(uri: str) -> None:
+def test_parsing_a_uri_that_no_group_created_returns_none(uri: str) -> None:
     assert parse_uri(uri) is None
 
 
 @given(st.sampled_from(["member://", "ui://", "skill://", "member:/"]), st.binary(max_size=6), st.text(max_size=5))
 @example("ui://", b"\xff", "/x")
 @example("skill://", b"\xed\xa0\x80", "/x")
-def test_parse_uri_returns_server_name_and_uri_or_none_for_any_text(scheme: str, member: bytes, rest: str) -> None:
+def test_parsing_any_text_as_a_group_uri_returns_a_server_name_and_uri_or_none(
+    scheme: str, member: bytes, rest: str
+) -> None:
     uri = scheme + "".join(f"%{byte:02x}" for byte in member) + rest
     parsed = parse_uri(uri)
     assert parsed is None or len(parsed) == 2

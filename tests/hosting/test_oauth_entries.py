@@ -74,7 +74,7 @@ def test_oauth_settings_are_read_in_the_format_of_each_mcp_host(
     assert signs_in(auth_of(tmp_path, fields)) == said
 
 
-def test_oauth_settings_of_a_config_entry_extend_the_general_oauth_settings(tmp_path: Path) -> None:
+def test_oauth_settings_of_a_config_entry_override_the_settings_for_all_entries(tmp_path: Path) -> None:
     general = OAuth(storage=MemoryTokenStorage(), client_name="host")
     assert auth_of(tmp_path, {}, general) == general
     assert auth_of(tmp_path, {"oauth": {"clientId": "c"}}, general) == attrs.evolve(general, client_id="c")
@@ -85,7 +85,7 @@ def test_config_entry_without_oauth_settings_has_no_authorization(tmp_path: Path
 
 
 @pytest.mark.parametrize("fields", [{"oauth": False}, {"oauth": {"enabled": False}}])
-def test_config_entry_can_disable_the_general_oauth_sign_in(tmp_path: Path, fields: dict[str, Any]) -> None:
+def test_config_entry_can_disable_oauth_that_is_enabled_for_all_entries(tmp_path: Path, fields: dict[str, Any]) -> None:
     assert auth_of(tmp_path, fields, OAuth()) is None
 
 
@@ -115,7 +115,7 @@ def test_oauth_is_enabled_for_config_entries_with_tls_or_loopback_urls(tmp_path:
     assert auth_of(tmp_path, {"url": url}, general) == general
 
 
-def test_client_secret_in_a_config_entry_is_read_from_a_variable(tmp_path: Path) -> None:
+def test_client_secret_in_a_config_entry_can_be_a_placeholder_for_a_variable(tmp_path: Path) -> None:
     fields = {"oauth": {"clientId": "c", "clientSecret": "${SECRET}"}}
     assert signs_in(auth_of(tmp_path, fields, SECRET="s3cret")) == {"client_id": "c", "client_secret": "s3cret"}
 

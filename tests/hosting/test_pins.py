@@ -76,7 +76,7 @@ async def next_change(group: Group, change: Any) -> None:
     await watch.__anext__()
 
 
-def test_hash_of_a_tool_for_pinning_includes_everything_shown_to_a_model_but_not_meta() -> None:
+def test_hash_of_a_pinned_tool_covers_everything_that_a_model_is_shown() -> None:
     tool = Tool("x", {"type": "object", "properties": {"b": {}, "a": {}}}, description="does x")
     same = Tool("x", {"properties": {"a": {}, "b": {}}, "type": "object"}, description="does x", meta={"n": 1})
     assert tool_hash(tool) == tool_hash(same)
@@ -120,7 +120,7 @@ async def test_group_with_pins_withholds_a_tool_that_changes_after_its_approval(
         assert set(group.catalogue.tools) == {"a__x", "a__y"}
 
 
-async def test_group_still_withholds_a_changed_tool_if_its_outdated_definition_is_approved(tmp_path: Path) -> None:
+async def test_approval_of_an_outdated_tool_definition_does_not_approve_the_changed_tool(tmp_path: Path) -> None:
     server = offering(x="harmless")
     async with grouped(server, tmp_path / "pins.json") as group:
         shown = group.catalogue.held["a__x"]
@@ -320,7 +320,7 @@ async def test_concurrent_approvals_are_all_saved_to_the_pin_file(tmp_path: Path
     assert os.listdir(tmp_path) == ["pins.json"]
 
 
-async def test_pin_file_that_is_reloaded_concurrently_gives_the_latest_pins(
+async def test_concurrent_reloads_of_a_pin_file_end_with_the_latest_pins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "pins.json"
@@ -356,7 +356,7 @@ async def test_approving_tools_keeps_the_mode_of_the_pin_file(tmp_path: Path) ->
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-async def test_approvals_of_a_group_with_pins_from_a_mapping_are_not_kept_after_it_closes() -> None:
+async def test_group_with_pins_from_a_mapping_does_not_modify_the_mapping_when_tools_are_approved() -> None:
     given: dict[str, dict[str, Any]] = {"a": {}}
     async with grouped(offering(x="does x"), given) as group:
         await group.approve_tools(group.catalogue.held.values())

@@ -107,7 +107,7 @@ note("pid", pid=os.getpid()); note("pid", pid=sleeper.pid)
 
 
 @pytest.mark.parametrize("left", ["in mid call", "during connect", "by an exception"])
-async def test_std_13_client_group_that_closes_leaves_no_child_processes(tmp_path: Path, left: str) -> None:
+async def test_std_13_closed_group_leaves_no_child_processes(tmp_path: Path, left: str) -> None:
     raw = RawServer(tmp_path, TREE + ("read(); time.sleep(60)" if left == "during connect" else SERVES))
     shell = Command(["sh", "-c", '"$@"; exit $?', "sh", *raw.command], close_grace=0.2)
     options: Any = {} if left == "during connect" else {"era": "legacy"}
@@ -319,7 +319,7 @@ async def test_api_01_client_that_is_never_closed_warns_and_its_child_process_en
             os.close(ended)
 
 
-async def test_tmo_06_server_stays_in_the_group_after_the_deadline_for_adding_it_expires(tmp_path: Path) -> None:
+async def test_tmo_06_server_stays_in_the_group_after_the_deadline_around_the_add_call_expires(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     with trio.fail_after(PATIENCE):
         async with open_group() as group:
@@ -330,7 +330,7 @@ async def test_tmo_06_server_stays_in_the_group_after_the_deadline_for_adding_it
             assert (await group.call_tool("a__echo")).text == str(pids_of(raw)[0])
 
 
-async def test_only_one_child_process_remains_after_a_server_is_removed_and_added_repeatedly(tmp_path: Path) -> None:
+async def test_repeated_removal_and_addition_of_a_server_leaves_one_child_process(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     before = children()
     with trio.fail_after(PATIENCE):

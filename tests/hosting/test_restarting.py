@@ -32,7 +32,7 @@ def test_restart_delay_is_at_most_thirty_seconds_by_default() -> None:
 
 
 @pytest.mark.parametrize(("random", "delay"), [(0.0, 8.0), (0.5, 6.0), (1.0, 4.0)])
-def test_restart_jitter_subtracts_a_random_fraction(random: float, delay: float) -> None:
+def test_restart_jitter_shortens_the_restart_delay_by_a_random_fraction(random: float, delay: float) -> None:
     policy = RestartPolicy(first_delay=8, jitter=0.5, random=lambda: random)
     assert policy._delay(1) == delay
 
@@ -114,7 +114,7 @@ async def test_group_does_not_restart_a_server_without_a_restart_policy(autojump
         assert target_of(description).opened == 1
 
 
-async def test_restart_count_is_reset_after_the_server_was_stable_for_a_period(autojump_clock: MockClock) -> None:
+async def test_restart_count_is_reset_after_the_server_ran_for_the_configured_time(autojump_clock: MockClock) -> None:
     policy = attrs.evolve(QUICK, attempts=2, stable_after=60)
     description = describe(serves(first_death=61), restart=policy)
     async with open_group({"a": description}) as group:
@@ -122,7 +122,9 @@ async def test_restart_count_is_reset_after_the_server_was_stable_for_a_period(a
         assert restarts == [1] * 5
 
 
-async def test_restart_count_is_kept_if_the_server_was_not_stable_for_long_enough(autojump_clock: MockClock) -> None:
+async def test_restart_count_is_kept_if_the_server_ran_for_less_than_the_configured_time(
+    autojump_clock: MockClock,
+) -> None:
     policy = attrs.evolve(QUICK, attempts=2, stable_after=60)
     description = describe(serves(first_death=59), restart=policy)
     async with open_group({"a": description}) as group:
@@ -176,7 +178,7 @@ async def test_waiting_for_a_restart_raises_when_the_last_attempt_fails(autojump
             await group.call_tool("a__echo")
 
 
-async def test_group_restarts_a_server_that_is_never_ready_and_reports_the_timeout_as_reason(
+async def test_group_restarts_a_server_that_is_not_ready_within_connect_timeout(
     autojump_clock: MockClock,
 ) -> None:
     description = describe(hangs, serves("echo"), restart=QUICK, connect_timeout=5)

@@ -35,7 +35,7 @@ def broken() -> MemberDescription:
     return MemberDescription(InMemory(server))
 
 
-async def test_group_lists_and_marks_all_skills_with_equal_names() -> None:
+async def test_group_lists_all_skills_and_marks_skill_names_that_two_servers_share() -> None:
     members = {
         "one": member("pdf", "refunds"),
         "two": member("pdf"),

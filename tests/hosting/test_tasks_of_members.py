@@ -98,7 +98,7 @@ async def test_group_can_cancel_a_task_of_a_server(autojump_clock: MockClock, er
         assert (await task.get()).status == "cancelled"
 
 
-async def test_start_task_of_a_group_returns_an_immediate_result_without_a_task(
+async def test_start_task_call_of_a_group_returns_the_result_if_the_tool_does_not_run_as_a_task(
     autojump_clock: MockClock, era: str
 ) -> None:
     async with open_group({"a": member(era)}) as group:

@@ -100,7 +100,7 @@ async def test_gateway_lists_transformed_tools_without_preset_values() -> None:
     assert "secret-folder" not in repr(secret)
 
 
-async def test_app_view_cannot_call_a_different_tool_that_a_transform_renamed_to_the_requested_name() -> None:
+async def test_app_view_cannot_call_a_tool_by_the_new_name_that_a_transform_gave_it() -> None:
     async with open_group(described(remove=ToolTransform(name="find"))) as group:
         await group.settled()
         assert (await group.call_tool("a__find", {"text": "x"})).text == "removed x"
@@ -109,7 +109,7 @@ async def test_app_view_cannot_call_a_different_tool_that_a_transform_renamed_to
             await group.call_from_app("a", "find", {"text": "x"})
 
 
-async def test_tool_transform_for_star_applies_to_all_other_tools() -> None:
+async def test_tool_transform_for_an_asterisk_applies_to_all_tools_without_a_transform() -> None:
     async with open_group(described(all=ToolTransform(hidden=True), find=ToolTransform(name="books"))) as group:
         await group.settled()
         assert list(group.catalogue.tools) == ["a__books"]
@@ -152,7 +152,7 @@ def test_tool_transforms_with_invalid_values_raise_errors() -> None:
         ToolTransform(hidden_arguments="debug")
 
 
-async def test_tool_is_not_offered_if_a_transform_gave_its_name_to_another_tool(
+async def test_group_does_not_offer_a_tool_whose_name_a_transform_gave_to_another_tool(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with open_group(described(search=ToolTransform(name="find"))) as group:
@@ -163,7 +163,7 @@ async def test_tool_is_not_offered_if_a_transform_gave_its_name_to_another_tool(
     assert record.getMessage() == ("the tool find of member a is not offered: its name is that of the renamed 'search'")
 
 
-async def test_tool_whose_hidden_argument_is_required_is_not_offered_by_the_group(
+async def test_group_does_not_offer_a_tool_if_a_transform_hides_a_required_argument(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with open_group(described(search=ToolTransform(hidden_arguments=["folder"]))) as group:
@@ -244,7 +244,7 @@ def test_config_file_can_define_tool_transforms(tmp_path: Path) -> None:
     assert config.members["a"].tools == {"search": MANUALS, "*": ToolTransform(hidden=True)}
 
 
-def test_config_entry_key_tools_in_the_format_of_another_mcp_host_is_ignored(tmp_path: Path) -> None:
+def test_config_entry_field_tools_in_the_format_of_another_mcp_host_is_ignored(tmp_path: Path) -> None:
     config = config_with(tmp_path, ["*"])
     assert (config.problems, config.ignored) == ({}, {"a": ("tools",)})
     assert config.members["a"].tools == {}

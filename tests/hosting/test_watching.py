@@ -22,7 +22,7 @@ async def all_of(watch: Watch[Any]) -> list[Any]:
     return taken
 
 
-async def test_change_feed_watcher_first_gets_the_current_values(autojump_clock: MockClock) -> None:
+async def test_new_watcher_of_a_change_feed_first_gets_the_current_values(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     feed.publish("a", "a1")
     feed.publish("b", "b1")
@@ -30,7 +30,7 @@ async def test_change_feed_watcher_first_gets_the_current_values(autojump_clock:
     assert await all_of(feed.watch()) == ["a2", "b1"]
 
 
-async def test_slow_change_feed_watcher_gets_the_latest_value_of_each_key_in_order(autojump_clock: MockClock) -> None:
+async def test_slow_watcher_of_a_change_feed_gets_only_the_latest_value_of_each_key(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     watch = feed.watch()
     for value in ("a1", "b1", "a2", "c1", "a3"):
@@ -38,7 +38,7 @@ async def test_slow_change_feed_watcher_gets_the_latest_value_of_each_key_in_ord
     assert await all_of(watch) == ["b1", "c1", "a3"]
 
 
-async def test_change_feed_watchers_are_independent_of_each_other(autojump_clock: MockClock) -> None:
+async def test_watchers_of_a_change_feed_can_read_at_different_speeds(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     quick, slow = feed.watch(), feed.watch()
     feed.publish("a", "a1")
@@ -62,7 +62,9 @@ async def test_change_feed_watcher_that_waits_is_woken_by_a_published_value(auto
     assert taken == ["a1"]
 
 
-async def test_change_feed_does_not_report_the_removal_of_a_key_that_was_not_read(autojump_clock: MockClock) -> None:
+async def test_watcher_of_a_change_feed_is_not_told_of_a_removed_key_that_it_never_read(
+    autojump_clock: MockClock,
+) -> None:
     feed = ChangeFeed[str]()
     watch = feed.watch()
     feed.publish("a", "a1")
@@ -70,7 +72,7 @@ async def test_change_feed_does_not_report_the_removal_of_a_key_that_was_not_rea
     assert await all_of(watch) == []
 
 
-async def test_change_feed_reports_the_removal_of_a_key_that_was_read(autojump_clock: MockClock) -> None:
+async def test_watcher_of_a_change_feed_is_told_of_a_removed_key_that_it_has_read(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     feed.publish("a", "a1")
     watch = feed.watch()
@@ -106,7 +108,7 @@ def test_unreferenced_change_feed_watcher_is_garbage_collected() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["news", "end", "read"])), max_size=60))
-def test_change_feed_watcher_always_reaches_the_current_state_with_few_pending_values(
+def test_watcher_of_a_change_feed_reaches_the_current_state_after_any_changes(
     steps: list[tuple[str, str]],
 ) -> None:
     feed = ChangeFeed[tuple[str, int, bool]]()

@@ -83,7 +83,7 @@ async def page() -> AsyncIterator[Served]:
         yield found
 
 
-async def test_web_inspector_serves_no_files_but_its_own(page: Served) -> None:
+async def test_web_inspector_serves_only_the_files_of_the_inspector_page(page: Served) -> None:
     for name in FILES:
         answer = await page.get(name)
         assert (answer.status, len(answer.body) > 100) == (200, True), name
@@ -159,7 +159,7 @@ async def test_every_inspector_response_has_a_strict_content_security_policy(pag
     assert "script" not in drawn.headers["Content-Security-Policy"]
 
 
-async def test_inspector_files_refer_to_no_other_hosts_and_set_no_html_from_text(page: Served) -> None:
+async def test_inspector_page_scripts_load_nothing_from_other_hosts_and_never_insert_html(page: Served) -> None:
     for name in FILES:
         text = (await page.get(name)).body.decode()
         for word in (
@@ -298,7 +298,9 @@ async def test_connections_without_the_token_do_not_block_the_inspector(page: Se
             assert (await page.do({"do": "ping"})).status == 200
 
 
-async def test_inspector_keeps_connections_with_pending_requests_at_the_connection_limit(page: Served) -> None:
+async def test_inspector_at_the_connection_limit_does_not_close_connections_with_unfinished_requests(
+    page: Served,
+) -> None:
     request = f"POST {page.path}do HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nOrigin: {page.origin}\r\n"
     request += 'Content-Type: application/json\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{"do":"ping"'
     async with AsyncExitStack() as stack:

@@ -26,7 +26,7 @@ async def test_inspector_page_receives_the_full_state_first(autojump_clock: trio
         assert told(await page.next_events()) == [{"what": "everything"}, {"what": "server"}]
 
 
-async def test_inspector_feed_replaces_an_unread_state_by_the_next_state(
+async def test_inspector_page_that_has_not_read_an_update_gets_only_the_latest_update(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     news = feed()
@@ -54,7 +54,7 @@ async def test_inspector_page_that_reads_too_slowly_receives_the_full_state_agai
         assert count <= 2002
 
 
-async def test_idle_inspector_feed_sends_keep_alives(autojump_clock: trio.testing.MockClock) -> None:
+async def test_inspector_sends_keep_alives_to_a_page_without_events(autojump_clock: trio.testing.MockClock) -> None:
     with feed().opened() as page:
         await page.next_events()
         begun = trio.current_time()
@@ -62,7 +62,9 @@ async def test_idle_inspector_feed_sends_keep_alives(autojump_clock: trio.testin
         assert trio.current_time() - begun == pytest.approx(15)
 
 
-async def test_inspector_page_that_waits_receives_a_published_event(autojump_clock: trio.testing.MockClock) -> None:
+async def test_inspector_page_that_waits_for_events_receives_a_new_event(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     news = feed()
     with news.opened() as page:
         await page.next_events()
@@ -76,7 +78,7 @@ async def test_inspector_page_that_waits_receives_a_published_event(autojump_clo
             assert told(await page.next_events()) == [{"what": "log"}]
 
 
-def test_inspector_feed_counts_its_open_pages() -> None:
+def test_inspector_limits_the_number_of_open_pages() -> None:
     from contextlib import ExitStack
 
     news = feed()

@@ -189,7 +189,7 @@ async def test_inspector_answers_each_kind_of_server_request(
 
 
 @eras
-async def test_cancelled_inspector_run_closes_its_elicitation(era: str) -> None:
+async def test_elicitation_shown_by_the_inspector_closes_when_the_user_cancels_the_call(era: str) -> None:
     async with inspected(server(), era) as opened:
         run = await opened.start("call", "ask")
         question = await opened.heard("question")
@@ -250,7 +250,7 @@ def _tool(name: str) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object"}}
 
 
-async def test_inspector_lists_are_complete_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_inspector_truncates_a_list_at_a_maximum_number_of_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspections, "MOST_LISTED", 20)
     made = Server("many")
     for number in range(21):
@@ -334,7 +334,7 @@ async def test_inspector_shows_a_warning_for_a_result_that_does_not_fit_its_outp
         assert (ended["status"], ended["warning"]) == ("done", '"n" is a required property')
 
 
-async def test_number_of_inspector_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_calls_that_the_inspector_runs_or_keeps_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_module, "MOST_RUNNING", 3)
     monkeypatch.setattr(runs_module, "MOST_KEPT", 5)
     made = Server("shop")
@@ -444,7 +444,7 @@ async def test_inspector_summary_of_a_response_contains_the_method_of_its_reques
 
 
 @eras
-async def test_inspector_elicitation_names_the_run_of_its_call(era: str) -> None:
+async def test_elicitation_shown_by_the_inspector_names_the_call_that_elicits(era: str) -> None:
     made = Server("shop")
 
     @made.tool
@@ -476,7 +476,7 @@ async def test_inspector_raises_the_connection_error_if_the_first_connection_fai
         await inspection.run()
 
 
-async def test_inspector_keeps_a_long_message_without_its_contents() -> None:
+async def test_inspector_keeps_only_size_and_summary_of_a_long_message() -> None:
     made = Server("shop")
 
     @made.tool

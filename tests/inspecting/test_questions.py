@@ -26,7 +26,9 @@ OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         (True, True),
     ],
 )
-async def test_inspector_form_omits_defaults_that_do_not_fit(field: Any, shown: Any, nursery: trio.Nursery) -> None:
+async def test_inspector_form_omits_default_values_that_violate_the_field_schema(
+    field: Any, shown: Any, nursery: trio.Nursery
+) -> None:
     questions = PageQuestions(PageFeed(list))
     schema = {"type": "object", "properties": {"it": field}}
     nursery.start_soon(questions.form, ElicitFormParams("?", schema))

@@ -84,20 +84,20 @@ def check_member(outcome: Message | Unreadable) -> None:
 @example(b"")
 @example(b"[]")
 @example(b"\xef\xbb\xbf{}")
-def test_decoding_any_bytes_gives_one_message_or_one_error(data: bytes) -> None:
+def test_any_bytes_are_decoded_to_a_message_or_an_error_without_an_exception(data: bytes) -> None:
     check(data)
 
 
 @quick
 @given(values | members | st.lists(members, max_size=4))
-def test_decoding_any_json_gives_one_message_or_one_error(data: Any) -> None:
+def test_any_json_is_decoded_to_a_message_or_an_error_without_an_exception(data: Any) -> None:
     check(json.dumps(data).encode())
     check(json.dumps(data, ensure_ascii=False).encode())
 
 
 @quick
 @given(messages, st.integers(0, 400), st.integers(0, 3), st.binary(max_size=3))
-def test_decoding_a_damaged_message_gives_one_message_or_one_error(
+def test_damaged_message_is_decoded_to_a_message_or_an_error_without_an_exception(
     message: Message, place: int, length: int, instead: bytes
 ) -> None:
     data = encode(message)

@@ -317,7 +317,7 @@ def test_error_object_with_a_nonstandard_form_is_decoded_with_its_text_as_messag
     assert decode(line(id=1, error=error)) == ErrorResponse(1, code, message, data)
 
 
-def test_reason_for_refusing_a_reply_contains_the_text_of_its_error() -> None:
+def test_error_for_a_malformed_error_reply_quotes_the_error_message_of_the_peer() -> None:
     assert reported(b'{"id":1,"error":{"code":1,"message":"no luck"}}').endswith(": no luck")
     assert reported(line(id=1, result={}, error="no luck")).endswith(": no luck")
 
@@ -360,7 +360,9 @@ def test_request_with_a_null_result_or_error_field_is_refused(member: str) -> No
     ],
 )
 @pytest.mark.parametrize("request_id", [1, "a"])
-def test_malformed_reply_fails_the_call_with_its_id(request_id: int | str, members: dict[str, Any]) -> None:
+def test_malformed_reply_fails_the_call_that_has_the_id_in_the_reply(
+    request_id: int | str, members: dict[str, Any]
+) -> None:
     unreadable = decode(line(**{"id": request_id, **members}))
     assert isinstance(unreadable, Unreadable)
     assert (unreadable.settles, unreadable.is_answer, unreadable.reply) == (request_id, True, None)
@@ -377,7 +379,9 @@ def test_malformed_reply_fails_the_call_with_its_id(request_id: int | str, membe
         (b'{"result":{}}', None, False),
     ],
 )
-def test_unreadable_reply_fails_the_call_with_its_id(data: bytes, settles: object, is_answer: bool) -> None:
+def test_unreadable_reply_fails_the_call_that_has_the_id_in_the_reply(
+    data: bytes, settles: object, is_answer: bool
+) -> None:
     unreadable = decode(data)
     assert isinstance(unreadable, Unreadable)
     assert (unreadable.settles, unreadable.is_answer) == (settles, is_answer)
@@ -406,7 +410,7 @@ def test_batch_longer_than_the_limit_is_refused() -> None:
     assert (unreadable.reply.code, unreadable.reply.id) == (INVALID_REQUEST, None)
 
 
-def test_size_of_a_small_batch_is_divided_among_its_messages() -> None:
+def test_bytes_of_a_small_batch_are_counted_equally_for_each_message_in_the_batch() -> None:
     data = b"[" + line(id=1, method="a") + b"," + line(id=2, method="b") + b"]"
     batch = decode(data)
     assert isinstance(batch, Batch)

@@ -171,7 +171,7 @@ def test_subclasses_of_numbers_and_str_are_encoded_as_plain_values(value: Any, t
 
 
 @pytest.mark.parametrize("value", [OwnFloat("nan"), Measured(math.inf), [Measured(math.nan)], OwnText("\ud800")])
-def test_nan_and_invalid_strings_of_subclasses_are_refused(value: Any) -> None:
+def test_nan_or_an_invalid_string_in_a_subclass_of_float_or_str_is_refused(value: Any) -> None:
     with pytest.raises(NotSerializable):
         encode_value(value)
 
@@ -183,13 +183,13 @@ def test_encoding_a_value_that_json_cannot_represent_raises_not_serializable(val
 
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
-def test_encoding_a_value_that_json_cannot_represent_beside_a_long_text_raises_not_serializable(value: Any) -> None:
+def test_value_that_json_cannot_represent_raises_even_if_the_message_also_has_a_long_text(value: Any) -> None:
     with pytest.raises(NotSerializable, match="not serializable as JSON"):
         encode_value({"long": "x" * 10_000, "value": value})
 
 
 @pytest.mark.parametrize("levels", [150, MOST_LEVELS, MOST_LEVELS + 1])
-def test_nesting_limit_of_encoded_values_applies_beside_a_long_text(levels: int) -> None:
+def test_nesting_limit_of_encoded_values_applies_even_if_they_contain_a_long_text(levels: int) -> None:
     value = [_deep(1, levels - 1), "x" * 10_000]
     if levels > MOST_LEVELS:
         with pytest.raises(NotSerializable, match="more than 256 levels"):
@@ -215,7 +215,7 @@ def test_every_json_rpc_message_refuses_values_that_json_cannot_represent(frame:
 
 
 @pytest.mark.parametrize("value", [None, [None], {"a": None}, "null", {"null": 1.5}, (None, 2.5)])
-def test_null_values_are_not_mistaken_for_nan(value: Any) -> None:
+def test_null_values_are_encoded_although_nan_is_refused(value: Any) -> None:
     assert json.loads(encode_value(value)) == (list(value) if isinstance(value, tuple) else value)
 
 
@@ -250,14 +250,14 @@ def test_encoded_message_is_never_nested_too_deeply_to_be_decoded(frame: Callabl
 
 
 @pytest.mark.parametrize("value", [{}, {"a": None, "b": [1.5, {"c": "null"}]}, {"long": ["x" * 200, None]}])
-def test_fields_that_are_already_encoded_are_written_unchanged(value: dict[str, Any]) -> None:
+def test_values_that_are_already_json_text_are_written_unchanged(value: dict[str, Any]) -> None:
     members = decode_members(encode_value(value))
     assert json.loads(encode_value({"value": members, "none": None})) == {"value": value, "none": None}
     with pytest.raises(NotSerializable):
         encode_value({"value": members, "none": None, "number": math.nan})
 
 
-def test_strings_that_contain_the_text_null_do_not_trigger_a_search_for_nan() -> None:
+def test_strings_that_contain_the_word_null_do_not_slow_down_encoding() -> None:
     schemas: list[Any] = [{"type": ["string", "null"]}] * 1000
     searched = instructions_of(lambda: encode_value([*schemas, None]))
     assert instructions_of(lambda: encode_value(schemas)) < searched / 2

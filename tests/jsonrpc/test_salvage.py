@@ -73,7 +73,7 @@ def test_request_with_invalid_json_gets_a_parse_error_with_its_id(value: bytes) 
         ),
     ],
 )
-def test_salvage_reads_fields_of_an_invalid_json_line_up_to_the_invalid_part(line: bytes, remains: Salvage) -> None:
+def test_id_and_kind_of_an_invalid_json_line_are_read_up_to_the_invalid_part(line: bytes, remains: Salvage) -> None:
     assert salvage(line) == remains
 
 
@@ -100,14 +100,16 @@ LONG = b'{"id":9,"method":"x","text":",\\"id\\":8,"},' * 10_000
         (b"no JSON [", b'],"id":7,"result":1}', EMPTY_SALVAGE),
     ],
 )
-def test_salvage_reads_fields_at_both_ends_of_a_long_line(head: bytes, tail: bytes, remains: Salvage) -> None:
+def test_id_of_a_long_invalid_json_line_is_read_from_either_end_of_the_line(
+    head: bytes, tail: bytes, remains: Salvage
+) -> None:
     inside = LONG.replace(b'"', b'\\"') if head.endswith(b'"') else LONG
     line = head + inside + tail
     assert salvage(line[:65536], line[-65536:]) == remains
 
 
 @given(st.binary(max_size=60))
-def test_salvage_accepts_a_line_with_any_ending(tail: bytes) -> None:
+def test_search_for_the_id_of_an_invalid_line_that_ends_with_any_bytes_raises_no_exception(tail: bytes) -> None:
     salvage(b'{"result":[', tail)
     salvage(b'{"result":[', tail + b',"id":7}')
 
@@ -124,7 +126,7 @@ def test_salvage_accepts_a_line_with_any_ending(tail: bytes) -> None:
     ],
     ids=lambda flood: repr(flood[:6]),
 )
-def test_salvage_of_a_line_with_many_repeated_fields_takes_bounded_time(flood: bytes) -> None:
+def test_search_for_the_id_of_an_invalid_line_with_many_repeated_fields_takes_bounded_time(flood: bytes) -> None:
     for begin in (b"{", b'{"result":[', b'{"result":"'):
         used = time.process_time()
         salvage(begin + flood)
@@ -134,7 +136,7 @@ def test_salvage_of_a_line_with_many_repeated_fields_takes_bounded_time(flood: b
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_salvage_of_random_bytes_raises_no_exception(begin: bytes, end: bytes) -> None:
+def test_search_for_the_id_of_a_line_of_random_bytes_raises_no_exception(begin: bytes, end: bytes) -> None:
     salvage(begin + b'{"id":1,' + end)
     salvage(b'{"id":1,"result":[' + begin + b'],"x":{"' + end)
 

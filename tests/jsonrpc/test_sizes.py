@@ -64,7 +64,7 @@ def test_long_string_is_not_nested_too_deeply() -> None:
         (3, True),
     ],
 )
-def test_is_small_function_checks_the_number_of_parts_characters_and_nesting_levels(value: Any, small: bool) -> None:
+def test_value_is_small_if_it_has_few_parts_characters_and_nesting_levels(value: Any, small: bool) -> None:
     assert is_small(value, parts=10, characters=20, levels=3) is small
 
 
@@ -135,7 +135,7 @@ def test_memory_estimate_of_a_short_json_line_is_its_length() -> None:
     [("x" * 100_000, 1), ([], 1), ({"a": [1, 2], "b": ()}, 7), ([0] * 199, 200), (nested(100, objects=True), 199)],
     ids=["text", "empty", "members", "items", "levels"],
 )
-def test_few_parts_function_returns_a_json_value_and_all_nested_values(value: Any, count: int) -> None:
+def test_json_value_with_at_most_200_parts_is_flattened_into_a_list_of_parts(value: Any, count: int) -> None:
     parts = few_parts(value)
     assert parts is not None
     assert len(parts) == count
@@ -146,11 +146,11 @@ def test_few_parts_function_returns_a_json_value_and_all_nested_values(value: An
     [[0] * 200, dict.fromkeys(range(100)), [[0] * 100, [0] * 100], nested(201), nested(100_000), ["x" * 100_000] * 200],
     ids=["items", "members", "together", "levels", "deep", "texts"],
 )
-def test_few_parts_function_returns_none_for_a_value_with_more_than_200_parts(value: Any) -> None:
+def test_json_value_with_more_than_200_parts_is_not_flattened(value: Any) -> None:
     assert few_parts(value) is None
 
 
-def test_few_parts_function_returns_none_for_a_value_that_contains_itself() -> None:
+def test_value_that_contains_itself_is_not_flattened() -> None:
     value: list[Any] = []
     value.append(value)
     assert few_parts(value) is None
@@ -191,7 +191,7 @@ def test_size_of_a_request_with_many_blanks_is_at_least_its_length() -> None:
 
 @pytest.mark.parametrize("padding", [0, LONG, 100_000])
 @pytest.mark.parametrize("levels", [100, MOST_LEVELS - 2, MOST_LEVELS - 1, 100_000])
-def test_nesting_limit_of_decoded_messages_applies_beside_a_long_text(levels: int, padding: int) -> None:
+def test_nesting_limit_of_decoded_messages_applies_even_if_they_contain_a_long_text(levels: int, padding: int) -> None:
     items = b"[" * levels + b"]" * levels + b',"' + b"x" * padding + b'"'
     message = decode(b'{"jsonrpc":"2.0","id":1,"method":"x","params":[%b]}' % items)
     assert isinstance(message, Request if levels <= MOST_LEVELS - 2 else Unreadable)
@@ -235,6 +235,6 @@ def test_numbers_inside_a_string_do_not_count_as_numbers_that_parse_slowly() -> 
         ({"a": 1, "b": [2]}, 4),
     ],
 )
-def test_is_checkable_function_counts_numbers_that_compare_slowly_by_their_cost(item: Any, parts: int) -> None:
+def test_numbers_that_compare_slowly_count_as_several_parts_in_the_schema_check_limit(item: Any, parts: int) -> None:
     assert is_checkable([item], parts)
     assert not is_checkable([item], parts - 1)

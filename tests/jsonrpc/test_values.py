@@ -14,7 +14,7 @@ def test_json_rpc_messages_are_equal_by_value() -> None:
     assert len({Notification("a"), Notification("a"), Notification("b")}) == 2
 
 
-def test_json_rpc_messages_accept_no_other_attributes() -> None:
+def test_setting_an_unknown_attribute_of_a_json_rpc_message_raises_attribute_error() -> None:
     with pytest.raises(AttributeError):
         Response(1, None).note = "x"  # type: ignore[attr-defined]
 

@@ -25,7 +25,7 @@ FORBIDDEN = frozenset("\x1b\r\n\x00\x85\x9b\u2028\u2029\u202e\ud800")
 
 
 @given(st.text())
-def test_clean_function_replaces_unprintable_characters_and_keeps_the_length_of_the_text(text: str) -> None:
+def test_unprintable_characters_in_error_text_are_replaced_one_by_one(text: str) -> None:
     words = clean(text)
     assert words.isprintable()
     assert len(words) == len(text)
@@ -33,7 +33,7 @@ def test_clean_function_replaces_unprintable_characters_and_keeps_the_length_of_
     assert clean(words) == words
 
 
-def test_clean_function_marks_removed_characters_in_the_text() -> None:
+def test_control_characters_in_error_text_become_replacement_characters() -> None:
     assert clean("a\tb\r\nc\u2028d\x1b[31m\x9b") == "a b  c d\ufffd[31m\ufffd"
 
 

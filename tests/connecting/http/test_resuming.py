@@ -264,7 +264,7 @@ async def test_sse_event_ids_that_arrive_without_messages_do_not_reset_the_recon
     assert pauses == [(1, 1), *[(count, 0) for count in range(2, 9)], (1, 0), (2, 0)]
 
 
-async def test_retry_after_header_extends_the_reconnect_delay_to_at_most_five_minutes(autojump_clock: object) -> None:
+async def test_retry_after_header_sets_the_reconnect_delay_up_to_five_minutes(autojump_clock: object) -> None:
     comebacks = Backoff()
     comebacks.record_refusal({"retry-after": "50"})
     assert await slept(comebacks, 500) == pytest.approx(50)

@@ -67,7 +67,7 @@ def setting(then: Handler) -> Handler:
     return handler
 
 
-async def test_cookies_false_option_ignores_cookies() -> None:
+async def test_client_with_cookies_disabled_sends_no_cookies() -> None:
     async with serving(setting(legacy(call))) as server:
         async with open_http(server.url, cookies=False) as client:
             await client.call_tool("any")

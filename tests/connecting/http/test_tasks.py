@@ -103,7 +103,9 @@ async def test_task_can_be_resumed_by_a_new_client(era: Any) -> None:
             assert (await task.result()).text == "worked"
 
 
-async def test_elicitation_of_a_task_is_answered_by_a_later_client_with_a_handler(era: Any) -> None:
+async def test_elicitation_of_a_task_is_answered_by_a_second_client_if_the_first_client_has_no_handler(
+    era: Any,
+) -> None:
     server, asking = Server("asking", tasks=TaskSettings(grace=0, poll_interval=0.1)), trio.Event()
 
     @server.tool(task="required")
@@ -127,7 +129,7 @@ async def test_elicitation_of_a_task_is_answered_by_a_later_client_with_a_handle
             assert (await client.resume_task(task.id).result()).text == "there are 7"
 
 
-async def test_client_waits_in_the_next_session_for_a_task_whose_session_was_deleted(
+async def test_client_continues_to_wait_for_a_task_in_a_new_session_after_the_session_was_deleted(
     mock_clock: MockClock,
 ) -> None:
     mock_clock.rate = 20
@@ -232,7 +234,7 @@ async def test_task_polling_fails_after_repeated_503_and_cancels_the_task(mock_c
         await server.until("tasks/cancel")
 
 
-async def test_client_sends_tasks_cancel_even_if_all_its_connections_are_busy() -> None:
+async def test_client_sends_tasks_cancel_even_while_the_server_leaves_a_poll_unanswered() -> None:
     scripted = Scripted(SILENCE)
     async with serving(scripted) as server:
         with trio.CancelScope() as everything:

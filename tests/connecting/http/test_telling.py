@@ -118,7 +118,7 @@ async def test_error_sent_for_an_undeliverable_answer_contains_the_http_status()
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-async def test_call_fails_if_the_roots_answer_and_the_error_for_it_cannot_be_delivered(
+async def test_call_fails_if_the_client_can_deliver_neither_the_roots_answer_nor_an_error_in_place_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_UNTOLD", 0.05)
@@ -185,7 +185,9 @@ async def test_client_stops_sending_an_error_for_an_answer_when_the_server_reque
     assert len(refused.times) == 2
 
 
-async def test_client_sends_no_error_for_an_answer_whose_authorization_was_denied(autojump_clock: object) -> None:
+async def test_client_sends_no_error_for_a_reply_that_failed_because_the_user_denied_authorization(
+    autojump_clock: object,
+) -> None:
     question, refused = SessionQuestion(Session("s", "2025-11-25"), 1), Refused()
     denied = AuthorizationError("the user has declined")
     assert await refused.send_failure(question, "q", denied) is denied
@@ -225,7 +227,7 @@ async def asking_or_hanging(got: Got, answer: Answer) -> None:
         await answer.end()
 
 
-async def test_unacknowledged_cancels_do_not_delay_answers_and_notifications() -> None:
+async def test_cancel_notifications_without_a_response_do_not_delay_other_messages_of_the_client() -> None:
     handler = silent_about(CANCELLED, then=legacy(asking_or_hanging))
     async with serving(handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         await called_and_left(server, client, 40)
@@ -237,7 +239,7 @@ async def test_unacknowledged_cancels_do_not_delay_answers_and_notifications() -
             await server.until("notifications/roots/list_changed")
 
 
-async def test_unacknowledged_cancels_delay_further_cancels_only_until_their_timeout(
+async def test_cancel_notifications_without_a_response_delay_further_cancels_only_until_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_CANCEL_TIMEOUT", 0.5)
@@ -251,7 +253,7 @@ async def test_unacknowledged_cancels_delay_further_cancels_only_until_their_tim
                 await server.until(CANCELLED, count)
 
 
-async def test_unacknowledged_answers_do_not_delay_cancels() -> None:
+async def test_client_replies_without_an_http_response_do_not_delay_cancel_notifications() -> None:
     handler = silent_about("reply", then=legacy(asking_or_hanging))
     async with serving(handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         for _ in range(40):
@@ -261,7 +263,7 @@ async def test_unacknowledged_answers_do_not_delay_cancels() -> None:
         await server.until(CANCELLED)
 
 
-async def test_unacknowledged_task_cancel_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tasks_cancel_request_without_a_response_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_CANCEL_OF_TASK_TIMEOUT", 0.05)
     handler = silent_about("tasks/cancel", then=legacy(asking_or_hanging, tasks={"cancel": {}}))
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:

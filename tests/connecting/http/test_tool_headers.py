@@ -57,7 +57,7 @@ async def names_listed(client: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_client_mirrors_arguments_of_a_listed_tool_in_headers(streams: bool) -> None:
+async def test_client_copies_annotated_arguments_of_a_listed_tool_into_http_headers(streams: bool) -> None:
     shop = Shop([tool("look", REGION)], streams=streams)
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         await names_listed(client)
@@ -98,7 +98,7 @@ async def test_client_that_looks_up_a_tool_in_endless_pages_requests_each_page_o
     assert server.names.count("tools/list") == 2
 
 
-async def test_call_raises_the_header_mismatch_error_if_listing_the_tools_again_shows_no_change() -> None:
+async def test_call_raises_the_header_mismatch_error_if_the_new_tool_list_requires_no_other_headers() -> None:
     shop = Shop([tool("look", {})])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         with pytest.raises(PeerError) as caught:
@@ -107,7 +107,7 @@ async def test_call_raises_the_header_mismatch_error_if_listing_the_tools_again_
     assert server.names == ["server/discover", "tools/call", "tools/list"]
 
 
-async def test_call_raises_the_second_header_mismatch_error_after_listing_the_tools() -> None:
+async def test_call_that_gets_a_header_mismatch_error_again_after_listing_the_tools_raises_the_error() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.name == "tools/list":
             await answer.json(listed(got, tool("look", REGION)))
@@ -152,7 +152,7 @@ async def test_tool_whose_header_annotations_were_removed_is_called_without_head
     assert "mcp-param-region" not in server.named("tools/call")[0].headers
 
 
-async def test_client_does_not_mirror_an_argument_that_cannot_be_a_header() -> None:
+async def test_client_sends_no_header_for_an_argument_beyond_the_safe_integer_range() -> None:
     shop = Shop([tool("look", {"n": {"type": "integer", "x-mcp-header": "N"}, **REGION})])
     async with serving(modern(shop)) as server, open_http(server.url) as client:
         await names_listed(client)
@@ -163,7 +163,7 @@ async def test_client_does_not_mirror_an_argument_that_cannot_be_a_header() -> N
     assert (first.headers["mcp-param-region"], second.headers["mcp-param-n"]) == ("eu", "42")
 
 
-def test_tool_headers_forget_method_removes_the_learned_headers() -> None:
+def test_client_can_forget_which_headers_the_listed_tools_require() -> None:
     tools = ToolHeaders()
     tools.learn([tool("look", REGION)])
     assert ("look" in tools, len(tools.of("look"))) == (True, 1)
