@@ -121,11 +121,11 @@ def test_memory_estimate_of_a_json_line_with_unique_names_is_at_least_its_decode
 
 
 @pytest.mark.parametrize("mark", [b"[", b"{", b":", b",", b'"', b'"\xc3\xa9', "😀".encode(), b"\\u0041", b"x"])
-def test_memory_estimate_per_byte_of_a_json_line_is_bounded(mark: bytes) -> None:
+def test_memory_estimate_of_a_json_line_has_a_maximum_per_byte(mark: bytes) -> None:
     assert weight_of(mark * 10_000) <= HEAVIEST * len(mark) * 10_000
 
 
-def test_memory_estimate_of_a_short_json_line_is_its_length() -> None:
+def test_memory_estimate_of_a_short_json_line_equals_the_length_of_the_line() -> None:
     assert weight_of(b"[" * 512) == 512
     assert weight_of(b"[" * 513) > 513
 
@@ -160,7 +160,7 @@ TEXTS = ["x" * 200_000, "é" * 200_000, "€" * 200_000, "😀" * 200_000, "x" *
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=["ascii", "latin", "wide", "widest", "one wide"])
-def test_size_of_a_request_with_a_long_text_matches_the_memory_it_uses(text: str) -> None:
+def test_recorded_size_of_a_request_with_a_long_text_matches_the_memory_in_use(text: str) -> None:
     line = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "x", "params": {"text": text}})
     decode(line)  # once before, for what is made once
     tracemalloc.start()
@@ -174,7 +174,7 @@ def test_size_of_a_request_with_a_long_text_matches_the_memory_it_uses(text: str
     assert weight_of(line) >= 0.95 * request.size
 
 
-def test_size_of_a_request_with_many_parts_is_its_memory_estimate() -> None:
+def test_recorded_size_of_a_request_with_many_parts_is_the_memory_estimate() -> None:
     for items in (b"0," * 300_000 + b"0", b"[]," * 100_000 + b"[]", b'"' + b"x" * 100_000 + b'"' + b",0" * 200):
         line = b'{"jsonrpc":"2.0","id":1,"method":"x","params":[%b]}' % items
         request = decode(line)
@@ -182,7 +182,7 @@ def test_size_of_a_request_with_many_parts_is_its_memory_estimate() -> None:
         assert request.size == weight_of(line)
 
 
-def test_size_of_a_request_with_many_blanks_is_at_least_its_length() -> None:
+def test_recorded_size_of_a_request_with_many_blanks_is_at_least_its_length_in_bytes() -> None:
     line = b'{"jsonrpc":"2.0","id":1,"method":"x"%b}' % (b" " * 100_000)
     request = decode(line)
     assert isinstance(request, Request)
@@ -198,7 +198,7 @@ def test_nesting_limit_of_decoded_messages_applies_even_if_they_contain_a_long_t
 
 
 @pytest.mark.parametrize("number", [b"1e300", b"-1.5E+0300", b"1e-310", b"9E999"])
-def test_message_with_too_many_numbers_that_parse_slowly_is_refused_before_parsing(number: bytes) -> None:
+def test_message_with_too_many_numbers_that_json_parses_slowly_is_refused_unparsed(number: bytes) -> None:
     line = (
         b'{"jsonrpc": "2.0", "id": 7, "method": "m", "params": {"a": [' + b", ".join([number] * (MOST_FAR + 1)) + b"]}}"
     )

@@ -40,7 +40,7 @@ async def test_json_api_response_without_a_schema_becomes_structured_content_if_
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 5000 + b"]" * 5000, b'{"a": 1e999}', b"[" * 300 + b"]" * 300])
-async def test_json_api_response_that_cannot_be_encoded_again_becomes_text(body: bytes) -> None:
+async def test_api_response_with_invalid_json_becomes_text(body: bytes) -> None:
     result = await answered(Answer(body=body))
     assert not result.is_error
     assert result.text == body.decode("utf-8", "replace")
@@ -75,7 +75,7 @@ GZIP = gzip.compress(b"x" * 1000, mtime=0)  # the names of tests must not depend
 
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "identity, GZIP", "deflate"])
-async def test_api_response_with_one_content_encoding_is_decompressed(coding: str) -> None:
+async def test_compressed_api_response_is_decompressed(coding: str) -> None:
     packed = zlib.compress(b"x" * 1000) if coding == "deflate" else GZIP
     result = await answered(Answer(body=packed, kind="text/plain", headers={"content-encoding": coding}))
     assert (result.is_error, result.text) == (None, "x" * 1000)
@@ -247,7 +247,7 @@ DECLARED = {"type": "object", "properties": {"id": {"type": "integer"}}, "requir
         (Answer(200, b"null"), ["null", "200 OK, but the answer differs from what the API declares: "]),
     ],
 )
-async def test_api_response_with_an_undeclared_success_status_becomes_a_text_that_fits_the_output_schema(
+async def test_api_response_that_differs_from_the_declared_responses_becomes_text_with_an_explanation(
     schema: Any, answer: Answer, texts: list[str]
 ) -> None:
     async with open_api(answer) as api:
@@ -278,7 +278,7 @@ async def test_api_response_that_matches_its_schema_becomes_structured_content_w
         (httpx2.ReadTimeout("10.0.0.7"), "201 Created, and the body did not arrive in time"),
     ],
 )
-async def test_api_response_that_breaks_off_after_a_success_status_becomes_an_explanatory_text(
+async def test_incomplete_api_response_with_a_success_status_becomes_text_with_an_explanation(
     failure: Exception, note: str
 ) -> None:
     class Broken(httpx2.AsyncByteStream):
@@ -306,7 +306,9 @@ async def test_api_response_that_breaks_off_after_a_success_status_becomes_an_ex
         ({"enum": [1]}, True),
     ],
 )
-async def test_object_schemas_of_api_responses_are_not_wrapped(schema: Any, is_wrapped: bool) -> None:
+async def test_output_schema_wraps_only_api_response_schemas_that_are_not_objects(
+    schema: Any, is_wrapped: bool
+) -> None:
     described = answering(schema) | {"components": {"schemas": {"O": {"type": "object", "properties": {"a": {}}}}}}
     async with open_api(Answer(body=b'{"a": 1}')) as api:
         result = await called(api, described, {})

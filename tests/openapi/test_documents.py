@@ -156,7 +156,7 @@ async def test_openapi_document_in_yaml_can_have_integer_statuses_and_date_examp
             assert (await client.call_tool("do", {})).structured_content == {"ok": True}
 
 
-async def test_openapi_data_and_properties_that_look_like_references_are_unchanged() -> None:
+async def test_data_in_an_openapi_schema_that_looks_like_a_reference_is_not_resolved() -> None:
     data = {"$ref": "#/components/schemas/Missing"}
     schema = {
         "type": "object",
@@ -215,7 +215,7 @@ async def test_openapi_discriminator_property_is_required_in_requests() -> None:
     assert made["properties"]["body"] == {"anyOf": kinds, "required": ["kind"]}
 
 
-async def test_tool_schemas_contain_no_openapi_formats() -> None:
+async def test_input_schemas_of_openapi_tools_omit_formats_that_only_openapi_defines() -> None:
     parts = {
         "Item": {
             "type": "object",

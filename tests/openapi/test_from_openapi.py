@@ -137,7 +137,7 @@ async def test_openapi_tools_have_valid_names_and_annotations_that_fit_their_htt
     assert tools["drop"].description == "Deprecated."
 
 
-async def test_tool_names_of_operations_are_made_unique() -> None:
+async def test_openapi_operations_with_similar_ids_become_tools_with_different_names() -> None:
     same: dict[str, Any] = {
         "openapi": "3.0.0",
         "paths": {"/a": {"get": {"operationId": "a.b"}}, "/b": {"get": {"operationId": "a b"}}, "/a.b": {"get": {}}},
@@ -229,7 +229,7 @@ SHADOWED: dict[str, Any] = {
 }
 
 
-async def test_openapi_operation_id_that_looks_like_a_method_and_path_selects_no_operation() -> None:
+async def test_operation_selected_by_method_and_path_is_never_found_by_an_equal_operation_id() -> None:
     server = from_openapi(SHADOWED, http=HTTP, operations=["GET /pets"])
     assert list(await tools_of(server)) == ["list"]
     with pytest.raises(ValueError, match=r"no operation 'GET /dogs'"):

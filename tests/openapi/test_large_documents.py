@@ -64,7 +64,7 @@ async def test_each_operation_of_a_large_openapi_document_becomes_a_tool() -> No
     assert len(await tools_of(from_openapi(large(100), http=HTTP, operations=everything))) == 100
 
 
-async def test_openapi_schema_with_too_many_definitions_keeps_the_nearest_definitions() -> None:
+async def test_openapi_schema_with_too_many_definitions_keeps_those_with_the_shortest_reference_chain() -> None:
     chain: dict[str, Any] = {
         f"S{number}": {"type": "object", "properties": {"next": {"$ref": f"#/components/schemas/S{number + 1}"}}}
         for number in range(200)
@@ -132,7 +132,7 @@ def multiplying(levels: int) -> dict[str, Any]:
         ({"anyOf": [{"$ref": "#/components/schemas/S0"}] * 50}, multiplying(20)),
     ],
 )
-def test_openapi_operation_whose_schema_references_multiply_is_refused_when_it_is_declared(
+def test_from_openapi_refuses_an_operation_whose_schema_has_exponentially_many_nested_references(
     schema: Any, components: Any
 ) -> None:
     described = document(
@@ -169,7 +169,7 @@ def with_body(schema: Any, components: dict[str, Any]) -> dict[str, Any]:
     return document(method="post", requestBody=body, components={"schemas": components})
 
 
-def test_openapi_all_of_chain_beyond_the_limit_is_refused_in_linear_time() -> None:
+def test_openapi_schema_that_includes_too_many_schemas_by_all_of_is_refused_in_linear_time() -> None:
     def refused(length: int) -> int:
         described = with_body({"$ref": f"#/components/schemas/S{length - 1}"}, chain(length))
 

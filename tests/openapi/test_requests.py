@@ -89,7 +89,7 @@ async def test_openapi_path_parameter_that_would_leave_the_path_is_refused(value
     assert api.seen == []
 
 
-async def test_openapi_path_parameters_that_could_together_form_dots_are_refused() -> None:
+async def test_openapi_path_parameters_that_together_could_form_a_dot_segment_are_refused() -> None:
     described = document(
         path="/x/{a}{b}/end", parameters=[{"name": name, "in": "path", "schema": {"type": "string"}} for name in "ab"]
     )
@@ -135,7 +135,7 @@ async def test_openapi_parameters_that_the_http_client_sets_are_not_tool_argumen
     assert api.seen[0].target == "/do?a=b&key=own"
 
 
-async def test_openapi_parameter_name_used_in_several_places_becomes_several_tool_arguments() -> None:
+async def test_openapi_parameters_with_one_name_in_query_path_and_headers_become_separate_arguments() -> None:
     places = ("cookie", "header", "query", "path")
     described = document(
         path="/do/{id}",
@@ -286,7 +286,9 @@ VARIABLES = {"url": "/{version}/{area}", "variables": {"version": {"default": "v
         (document() | serving("https://else.test") | {"servers": []}, "/base", "/base/do"),
     ],
 )
-async def test_openapi_server_urls_are_resolved_relative_to_the_base_url(described: Any, base: str, sent: str) -> None:
+async def test_openapi_request_uses_only_the_path_of_the_server_url_in_the_document(
+    described: Any, base: str, sent: str
+) -> None:
     async with open_api(base=base) as api:
         await called(api, described, {}, variables={"version": "v2", "area": "eu west"})
     assert [seen.target for seen in api.seen] == [sent]
@@ -326,7 +328,7 @@ def test_openapi_server_variable_without_a_valid_value_raises_value_error(
 
 
 @pytest.mark.parametrize("place", ["document", "path", "operation"])
-async def test_error_about_openapi_servers_of_another_origin_suggests_code_that_runs(place: str) -> None:
+async def test_error_for_an_openapi_server_at_another_origin_suggests_a_correction_that_works(place: str) -> None:
     described = document()
     item = described["paths"]["/do"]
     {"document": described, "path": item, "operation": item["get"]}[place]["servers"] = [{"url": "https://else.test"}]

@@ -101,7 +101,7 @@ async def test_tool_arguments_on_the_inspector_page_can_be_edited_as_json_and_as
 
 
 @eras
-async def test_inspector_page_shows_live_progress_and_logs_and_its_cancel_button_stops_the_handler(
+async def test_cancel_button_of_the_inspector_page_stops_a_handler_whose_progress_and_logs_are_shown(
     browser: Browser, era: str
 ) -> None:
     server, ended, causes = Server("garden"), trio.Event(), list[Any]()
@@ -208,7 +208,7 @@ def wave() -> bytes:
     )
 
 
-async def test_inspector_page_shows_images_and_audio_but_opens_no_other_files(browser: Browser) -> None:
+async def test_inspector_page_displays_only_safe_image_and_audio_types(browser: Browser) -> None:
     server = Server("garden")
     svg = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
 
@@ -361,7 +361,7 @@ async def test_inspector_page_reads_resources_and_prompts_with_completion(browse
         await page.shows(".card .result", "praise the ro, warm")
 
 
-async def test_timelines_of_the_inspector_page_follow_a_running_call(browser: Browser) -> None:
+async def test_inspector_page_updates_the_timeline_while_a_call_runs(browser: Browser) -> None:
     server, ends = Server("garden"), trio.Event()
 
     @server.tool

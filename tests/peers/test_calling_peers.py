@@ -62,7 +62,7 @@ def peer(
 # Opening
 
 
-def test_opened_client_knows_revision_name_and_capabilities_of_the_server(peer: Conversation) -> None:
+def test_opened_client_knows_protocol_revision_and_name_and_capabilities_of_the_server(peer: Conversation) -> None:
     client = peer.client
     assert client.revision.name == ("2025-11-25" if peer.is_legacy else "2026-07-28")
     assert client.server_info is not None
@@ -91,11 +91,11 @@ def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
-def test_structured_output_of_a_class_arrives_as_an_object(peer: Conversation) -> None:
+def test_tool_that_returns_a_class_instance_has_an_object_as_structured_content(peer: Conversation) -> None:
     assert peer.call("weather", city="Oslo").structured_content == {"city": "Oslo", "celsius": 21.5}
 
 
-def test_structured_output_of_a_number_arrives_in_a_result_object(peer: Conversation) -> None:
+def test_tool_that_returns_a_number_has_an_object_with_key_result_as_structured_content(peer: Conversation) -> None:
     assert peer.call("add", a=2, b=3).structured_content == {"result": 5}
 
 
@@ -369,7 +369,7 @@ def test_cancelled_call_leaves_concurrent_calls_running(peer: Conversation) -> N
 
 
 @only_legacy_http
-def test_client_reconnects_for_messages_after_the_server_closed_the_response_stream(peer: Conversation) -> None:
+def test_client_reconnects_if_the_server_closes_a_response_stream_before_the_result(peer: Conversation) -> None:
     seen: list[float] = []
 
     async def come_back() -> str:
@@ -381,7 +381,7 @@ def test_client_reconnects_for_messages_after_the_server_closed_the_response_str
 
 
 @pytest.mark.parametrize("peer", PEERS[4:5], indirect=True)
-def test_client_reconnects_for_change_notifications_after_the_server_closed_the_get_stream(
+def test_client_reconnects_if_the_server_closes_the_get_stream_for_change_notifications(
     peer: Conversation,
 ) -> None:
     """Tools of ``fastmcp`` have no such means."""
@@ -403,7 +403,7 @@ def test_client_handler_answers_a_sampling_request(peer: Conversation) -> None:
 
 
 @only_legacy
-def test_refused_sampling_request_fails_in_the_server_handler(peer: Conversation) -> None:
+def test_sampling_request_that_the_client_refuses_raises_in_the_server_handler(peer: Conversation) -> None:
     """The official package passes the client's error on as the answer, ``fastmcp`` makes it an error result."""
     if peer.name == "official":
         with pytest.raises(PeerError, match="the user said no") as caught:
@@ -447,7 +447,7 @@ def test_cancelled_call_cancels_the_sampling_request_of_its_handler(peer: Conver
     [("ask_model", {"question": "?"}), ("ask_user", {"message": "?"}), ("show_roots", {})],
     ids=["sampling", "elicitation", "roots"],
 )
-def test_request_to_the_client_on_a_modern_connection_fails_only_the_call_that_sends_it(
+def test_server_request_on_a_modern_connection_fails_only_the_call_whose_handler_sends_it(
     peer: Conversation, tool: str, arguments: dict[str, Any]
 ) -> None:
     """Modern servers have no way to send requests. The official package answers an error, ``fastmcp`` an error
@@ -466,7 +466,9 @@ def test_request_to_the_client_on_a_modern_connection_fails_only_the_call_that_s
 
 
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-async def test_slow_modern_server_is_detected_as_modern_with_probe_timeout_zero(name: str, tmp_path: Path) -> None:
+async def test_client_without_patience_for_discover_still_detects_a_slow_modern_server(
+    name: str, tmp_path: Path
+) -> None:
     """With no patience at all ``initialize`` follows ``server/discover`` at once; the peers then refuse it."""
     with trio.fail_after(PATIENCE):
         journal = Journal(tmp_path / "journal")

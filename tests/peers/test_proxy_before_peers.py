@@ -97,7 +97,7 @@ def test_proxy_forwards_list_changes_but_no_updates_of_unsubscribed_resources(pe
 
 
 @pytest.mark.parametrize("peer", PEERS[1:2], indirect=True)
-def test_proxy_forwards_changes_to_the_listen_stream_that_requested_the_changes(peer: Conversation) -> None:
+def test_proxy_forwards_change_notifications_to_a_listen_stream(peer: Conversation) -> None:
     async def listen() -> list[Change]:
         async with peer.client.listen(tools=True, uris=["note://motto"]) as changes:
             await peer.client.call_tool("publish")

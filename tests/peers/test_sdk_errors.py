@@ -123,7 +123,7 @@ def ours(name: str) -> Child:
     return Child([sys.executable, f"{name}.py"])
 
 
-def test_mcp_1_server_process_ends_if_a_cancelled_handler_still_returns(newest_1: str) -> None:
+def test_server_process_of_mcp_1_crashes_if_a_cancelled_handler_returns_a_result(newest_1: str) -> None:
     with theirs(newest_1) as server:
         server.begin("answer_anyway")
         server.cancel()
@@ -134,7 +134,7 @@ def test_mcp_1_server_process_ends_if_a_cancelled_handler_still_returns(newest_1
         assert server.process.returncode == 1
 
 
-def test_our_server_continues_if_a_cancelled_handler_still_returns(page: Page) -> None:
+def test_trio_mcp_server_continues_if_a_cancelled_handler_returns_a_result(page: Page) -> None:
     with ours("answers_anyway") as server:
         server.begin("answer_anyway")
         server.cancel()
@@ -173,7 +173,7 @@ def test_client_of_the_mcp_package_raises_runtime_error_if_it_is_closed_in_anoth
     assert error == "Attempted to exit cancel scope in a different task than it was entered in"
 
 
-def test_our_asyncio_client_can_be_closed_in_another_task(page: Page) -> None:
+def test_trio_mcp_asyncio_client_can_be_closed_in_another_task(page: Page) -> None:
     command = [sys.executable, "answers_anyway.py"]
     loop = CountingLoop()
     try:
@@ -187,7 +187,7 @@ def test_event_loop_never_becomes_idle_after_an_mcp_1_client_is_closed_in_anothe
     assert passes > 100 * IDLE
 
 
-def test_event_loop_is_idle_after_our_asyncio_client_is_closed(page: Page) -> None:
+def test_event_loop_is_idle_after_a_trio_mcp_asyncio_client_is_closed(page: Page) -> None:
     loop = CountingLoop()
     try:
         loop.run_until_complete(page.load("disconnect").main())
@@ -205,7 +205,7 @@ def older_1(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize(("release", "tool"), [("1.26.0", "wait"), (SEEN, "block"), ("2", "block")])
-def test_server_of_the_mcp_package_runs_on_after_its_client_is_gone_during_a_blocking_call_but_ours_exits(
+def test_only_the_trio_mcp_server_exits_if_the_client_disconnects_during_a_blocking_call(
     page: Page, newest_1: str, older_1: str, release: str, tool: str
 ) -> None:
     python = {"1.26.0": older_1, SEEN: newest_1, "2": sys.executable}[release]
@@ -220,7 +220,7 @@ def test_server_of_the_mcp_package_runs_on_after_its_client_is_gone_during_a_blo
 
 
 @pytest.mark.parametrize("whose", ["mcp 1", "ours"])
-def test_cancelled_request_gets_an_error_response_from_mcp_1_but_none_from_our_server(
+def test_only_the_mcp_1_server_sends_an_error_response_to_a_cancelled_request(
     page: Page, newest_1: str, whose: str
 ) -> None:
     with theirs(newest_1) if whose == "mcp 1" else ours("answers_anyway") as server:

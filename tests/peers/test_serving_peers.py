@@ -60,7 +60,7 @@ def lines_of(command: list[str | Path]) -> list[str]:
 # Opening and closing
 
 
-def test_client_reads_revision_name_and_capabilities_of_our_server(report: Report) -> None:
+def test_client_of_another_sdk_reads_protocol_revision_and_name_of_a_trio_mcp_server(report: Report) -> None:
     assert report.saw("opening") == {
         "revision": "2025-11-25" if report.is_legacy else "2026-07-28",
         "server": {"name": "ours", "title": "Our server", "version": "1.2.3"},
@@ -69,7 +69,7 @@ def test_client_reads_revision_name_and_capabilities_of_our_server(report: Repor
     }
 
 
-def test_server_exits_its_lifespan_when_the_client_closes_or_the_http_server_gets_a_signal(report: Report) -> None:
+def test_server_leaves_its_lifespan_when_the_client_closes_or_a_signal_ends_the_http_server(report: Report) -> None:
     assert report.saw("closed")
     assert report.journal.lines == ["lifespan entered", "lifespan left", "server ended"]
 
@@ -103,13 +103,13 @@ def test_tool_text_arrives_unchanged(report: Report, text: str) -> None:
     assert report.text(f"echo {len(text)}") == text
 
 
-def test_structured_output_of_a_class_arrives_as_an_object(report: Report) -> None:
+def test_tool_that_returns_a_class_instance_has_an_object_as_structured_content(report: Report) -> None:
     result = report.saw("weather")
     assert result["structuredContent"] == {"city": "Oslo", "celsius": 21.5}
     assert json.loads(report.text("weather")) == result["structuredContent"]
 
 
-def test_structured_output_of_a_number_arrives_in_a_result_object(report: Report) -> None:
+def test_tool_that_returns_a_number_has_an_object_with_key_result_as_structured_content(report: Report) -> None:
     assert report.saw("add")["structuredContent"] == {"result": 5}
     assert report.text("add") == "5"
 
@@ -205,7 +205,7 @@ def test_completion_handler_receives_previously_resolved_arguments(report: Repor
 # Progress, logs, changes
 
 
-def test_progress_values_increase_and_the_last_value_is_always_sent(report: Report) -> None:
+def test_progress_values_that_arrive_increase_and_include_the_last_value(report: Report) -> None:
     """Some values are held back by the interval. The clients start a task for each notification and keep their
     order all the same."""
     seen = report.saw("progress")
@@ -228,7 +228,7 @@ def test_client_receives_log_messages_at_or_above_the_requested_or_default_level
 
 
 @only_legacy
-def test_set_log_level_applies_to_the_legacy_connection(report: Report) -> None:
+def test_log_level_set_by_the_client_applies_to_the_legacy_connection(report: Report) -> None:
     assert report.saw("set level") is None
     assert report.saw("logs above level") == [SHOUTED]
 
@@ -276,7 +276,7 @@ def test_client_receives_no_response_to_a_cancelled_call(report: Report) -> None
     assert report.saw("late") == []
 
 
-def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
+def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 

@@ -78,7 +78,7 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_server_of_the_mcp_package_continues_the_trace_of_our_client(tmp_path: Path, era: Any) -> None:
+async def test_server_of_the_mcp_package_continues_the_trace_of_a_trio_mcp_client(tmp_path: Path, era: Any) -> None:
     (tmp_path / "peer.py").write_text(PEER)
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -94,7 +94,7 @@ async def test_server_of_the_mcp_package_continues_the_trace_of_our_client(tmp_p
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_our_server_continues_the_trace_of_a_client_of_the_mcp_package(tmp_path: Path, mode: str) -> None:
+def test_trio_mcp_server_continues_the_trace_of_a_client_of_the_mcp_package(tmp_path: Path, mode: str) -> None:
     (tmp_path / "ours.py").write_text(OURS)
     (tmp_path / "peer.py").write_text(PEER_CLIENT)
     ran = subprocess.run(

@@ -131,7 +131,7 @@ async def call(client: Client, tool: str, /, **arguments: Any) -> str:
     return f"failed: {result.text}" if result.is_error else result.text
 
 
-async def test_ported_fetch_server_returns_page_parts_and_respects_robots_txt() -> None:
+async def test_ported_fetch_server_returns_parts_of_pages_that_robots_txt_allows() -> None:
     async with open_memory(fetch_server.make_server(browser())) as client:
         site = "http://93.184.216.34"
         assert (
@@ -227,7 +227,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_ported_wikipedia_server_answers_by_both_tool_names_and_resources() -> None:
+async def test_ported_wikipedia_server_gives_equal_answers_by_both_names_of_a_tool() -> None:
     async with open_memory(wikipedia_server.make_server(Encyclopedia())) as client:
         answers: dict[str, Any] = {}
         for tool, arguments in CALLS.items():

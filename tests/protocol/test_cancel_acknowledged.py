@@ -33,7 +33,7 @@ def test_malformed_cancel_token_in_params_raises_value_error(token: str) -> None
         CancelParams(token)
 
 
-def test_cancel_params_raise_value_error_for_a_wait_longer_than_a_day() -> None:
+def test_negative_wait_or_a_wait_longer_than_a_day_in_cancel_params_raises_value_error() -> None:
     for wait in (0, DAY * 1000):
         assert CancelParams(LONGEST, wait_ms=wait).wait_ms == wait
     for wait in (-1, DAY * 1000 + 1):

@@ -28,7 +28,7 @@ def declared(**capabilities: Any) -> ClientCapabilities:
         ".",
     ],
 )
-def test_supports_returns_false_for_an_undeclared_capability(path: str) -> None:
+def test_capability_check_returns_false_for_an_undeclared_capability(path: str) -> None:
     assert not ClientCapabilities().supports(path)
 
 
@@ -45,7 +45,7 @@ def test_declared_capability_does_not_imply_its_sub_capabilities() -> None:
     assert not client.supports("tasks.list")
 
 
-def test_supports_returns_true_only_for_a_declared_sub_capability() -> None:
+def test_capability_check_returns_true_only_for_a_declared_sub_capability() -> None:
     client = declared(sampling={"tools": {}})
     assert client.supports("sampling.tools")
     assert not client.supports("sampling.context")
@@ -57,13 +57,13 @@ def test_empty_elicitation_capability_declares_only_forms() -> None:
     assert not client.supports("elicitation.url")
 
 
-def test_elicitation_url_capability_does_not_imply_form() -> None:
+def test_url_elicitation_capability_does_not_imply_form_elicitation() -> None:
     client = declared(elicitation={"url": {}})
     assert client.supports("elicitation.url")
     assert not client.supports("elicitation.form")
 
 
-def test_elicitation_form_and_url_can_both_be_declared() -> None:
+def test_client_can_declare_both_form_and_url_elicitation() -> None:
     client = declared(elicitation={"form": {}, "url": {}})
     assert client.supports("elicitation.form")
     assert client.supports("elicitation.url")
@@ -71,23 +71,23 @@ def test_elicitation_form_and_url_can_both_be_declared() -> None:
 
 @pytest.mark.parametrize("path", ["roots.list_changed", "roots.listChanged"])
 @pytest.mark.parametrize("flag", [True, False])
-def test_supports_accepts_camel_case_and_snake_case_for_list_changed(path: str, flag: bool) -> None:
+def test_capability_check_accepts_list_changed_in_camel_case_and_snake_case(path: str, flag: bool) -> None:
     assert declared(roots={"listChanged": flag}).supports(path) is flag
 
 
-def test_supports_finds_extension_capabilities_by_their_dotted_names() -> None:
+def test_capability_check_finds_extension_capabilities_by_their_dotted_names() -> None:
     client = declared(extensions={"io.example/tides": {"now": {}}, "io.example/off": False})
     assert client.supports("extensions.io.example/tides")
     assert not client.supports("extensions.io.example/waves")
     assert not client.supports("extensions.io.example/off")
 
 
-def test_supports_finds_deeply_nested_capabilities() -> None:
+def test_capability_check_finds_deeply_nested_capabilities() -> None:
     client = declared(tasks={"requests": {"sampling": {"createMessage": {}}}})
     assert client.supports("tasks.requests.sampling.createMessage")
     assert not client.supports("tasks.requests.elicitation")
 
 
 @pytest.mark.parametrize("path", ["supports", "__class__", "roots.list_changed.more", "sampling.__class__"])
-def test_supports_returns_false_for_a_path_that_names_no_capability(path: str) -> None:
+def test_capability_check_returns_false_for_a_path_that_names_no_capability(path: str) -> None:
     assert not declared(roots={"listChanged": True}, sampling={}).supports(path)

@@ -40,14 +40,18 @@ class Painted:
 
 @pytest.mark.parametrize(("revision", "kind"), CASES, ids=lambda each: getattr(each, "__name__", str(each)))
 @pytest.mark.parametrize("example", [minimal, full])
-def test_generated_reader_returns_the_same_object_as_cattrs(revision: Revision, kind: Any, example: Any):
+def test_generated_reader_of_a_message_class_returns_the_same_object_as_cattrs(
+    revision: Revision, kind: Any, example: Any
+):
     data = unstructure(example(kind, revision), revision)
     assert structure(data, kind) == structurer(None).structure(data, kind)
 
 
 @pytest.mark.parametrize(("revision", "kind"), CASES, ids=lambda each: getattr(each, "__name__", str(each)))
 @pytest.mark.parametrize("example", [minimal, full])
-def test_generated_writer_returns_the_same_data_as_cattrs(revision: Revision, kind: Any, example: Any):
+def test_generated_writer_of_a_message_class_returns_the_same_data_as_cattrs(
+    revision: Revision, kind: Any, example: Any
+):
     value = example(kind, revision)
     if kind in SHAPES or kind in OPEN:
         return
@@ -112,7 +116,7 @@ def test_generated_reader_of_an_optional_field_is_created_when_it_is_first_used(
     assert asked.count(Roots | None) == 1
 
 
-def test_fields_that_a_revision_lacks_are_neither_read_nor_written():
+def test_generated_reader_and_writer_skip_fields_that_the_protocol_revision_lacks():
     def unchanged(value: Any, _: Any = None) -> Any:
         return value
 
@@ -132,5 +136,5 @@ def test_object_of_a_class_that_a_revision_lacks_cannot_be_written() -> None:
         unstructure(Spoken(data="", mime_type="audio/wav"), REVISIONS["2024-11-05"])
 
 
-def test_dict_keys_are_converted_to_their_type() -> None:
+def test_keys_of_a_dict_are_converted_to_the_annotated_key_type() -> None:
     assert structure({"red": 1}, dict[Color, int]) == {Color.RED: 1}

@@ -277,7 +277,7 @@ def test_task_without_a_ttl_field_is_read_as_never_expiring() -> None:
         structure(["t"], Task)
 
 
-def test_result_without_cache_hints_is_read_as_stale_and_private() -> None:
+def test_result_without_cache_hints_is_treated_as_expired_and_private() -> None:
     heard = structure({"tools": []}, ListToolsResult)
     assert (heard.ttl_ms, heard.cache_scope) == (0, "private")
 
@@ -479,7 +479,7 @@ def test_form_with_a_list_of_choices_cannot_be_written_in_revision_2025_06_18() 
     assert unstructure(params, FOURTH)["requestedSchema"] == params.requested_schema
 
 
-def test_titled_choices_are_written_as_enum_names_in_revision_2025_06_18() -> None:
+def test_elicitation_request_of_revision_2025_06_18_has_titles_of_choices_as_enum_names() -> None:
     field = {"type": "string", "oneOf": [{"const": "n", "title": "North"}]}
     params = ElicitFormParams("m", {"type": "object", "properties": {"wind": field}})
     said = unstructure(params, THIRD)["requestedSchema"]["properties"]["wind"]
@@ -504,7 +504,7 @@ def test_root_is_written_with_meta_since_revision_2025_06_18() -> None:
     assert unstructure(root, THIRD)["_meta"] == {"a": 1}
 
 
-def test_omitted_tool_annotations_are_not_written_and_resolved_returns_their_defaults() -> None:
+def test_resolved_tool_annotations_have_the_default_of_each_omitted_annotation() -> None:
     hints = ToolAnnotations(read_only_hint=True)
     assert unstructure(hints, FIFTH) == {"readOnlyHint": True}
     assert hints.resolved() == ToolAnnotations(None, True, True, False, True)

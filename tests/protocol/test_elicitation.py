@@ -175,7 +175,7 @@ def test_form_field_of_a_type_outside_the_specification_is_refused_and_the_error
 # The form of 2025-06-18
 
 
-def test_titled_choices_become_enum_names_in_2025_06_18_forms() -> None:
+def test_titles_of_choices_are_written_as_enum_names_in_forms_of_revision_2025_06_18() -> None:
     assert first_form(form(wind=FIELDS["titled enum"]))["properties"]["wind"] == {
         "type": "string",
         "enum": ["n", "s"],
@@ -183,20 +183,20 @@ def test_titled_choices_become_enum_names_in_2025_06_18_forms() -> None:
     }
 
 
-def test_only_boolean_fields_keep_their_default_in_2025_06_18_forms() -> None:
+def test_only_boolean_fields_keep_their_default_in_forms_of_revision_2025_06_18() -> None:
     old = first_form(form(pets=FIELDS["boolean"], force=FIELDS["integer"], berth=FIELDS["bounded string"]))
     assert old["properties"]["pets"] == FIELDS["boolean"]
     assert "default" not in old["properties"]["force"]
     assert "default" not in old["properties"]["berth"]
 
 
-def test_conversion_to_a_2025_06_18_form_does_not_modify_the_given_schema() -> None:
+def test_conversion_of_a_form_to_revision_2025_06_18_does_not_modify_the_given_schema() -> None:
     schema = form(wind=dict(FIELDS["titled enum"])) | {"required": ["wind"]}
     assert first_form(schema)["required"] == ["wind"]
     assert schema["properties"]["wind"] == FIELDS["titled enum"]
 
 
-def test_list_of_choices_is_refused_in_2025_06_18_forms() -> None:
+def test_list_of_choices_is_refused_in_forms_of_revision_2025_06_18() -> None:
     with pytest.raises(ValueError, match="'winds' is a list of choices"):
         first_form(form(winds=FIELDS["several"]))
 
@@ -260,5 +260,5 @@ def test_at_most_300_characters_of_a_long_host_name_in_an_elicitation_url_are_de
     assert max(lengths, default=0) <= 300
 
 
-def test_form_check_accepts_an_infinite_bound() -> None:
+def test_elicitation_form_schema_can_have_an_infinite_maximum() -> None:
     check_form_schema(form(force={"type": "number", "maximum": math.inf}))

@@ -35,5 +35,5 @@ def test_missing_capability_error_data_names_the_capability_as_an_object_in_mode
     assert structure(error.data["requiredCapabilities"], ClientCapabilities).supports(capability)
 
 
-def test_no_back_channel_error_is_sent_as_an_internal_error() -> None:
+def test_error_of_a_stateless_server_that_cannot_send_requests_is_an_internal_error() -> None:
     assert NoBackChannel("this server is run stateless").code == INTERNAL_ERROR

@@ -19,11 +19,11 @@ from trio_mcp.protocol.fields import history_of, since, wire_name
         ("meta", "_meta"),
     ],
 )
-def test_json_field_name_is_camel_case_and_meta_starts_with_an_underscore(name: str, wire: str) -> None:
+def test_name_of_a_message_field_in_json_is_in_camel_case(name: str, wire: str) -> None:
     assert wire_name(name) == wire
 
 
-def test_field_definition_keeps_its_first_and_last_revision() -> None:
+def test_definition_of_a_message_field_states_the_first_and_last_protocol_revision() -> None:
     @attrs.frozen
     class Pennant:
         always: int = 0

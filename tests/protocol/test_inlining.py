@@ -85,7 +85,7 @@ def test_names_and_data_that_look_like_schema_references_are_unchanged() -> None
     assert inlined(given)["properties"] == given["properties"]
 
 
-def test_schema_that_would_become_too_large_keeps_its_definitions() -> None:
+def test_schema_that_would_become_too_large_by_inlining_keeps_its_references() -> None:
     doubling = {f"D{level}": {"allOf": [ref(f"D{level + 1}"), ref(f"D{level + 1}")]} for level in range(40)}
     given = schema({"a": ref("D0")}, **doubling, D40={"type": "string"})
     assert inlined(given) is given

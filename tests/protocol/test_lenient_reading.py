@@ -176,7 +176,7 @@ def test_unknown_content_block_is_written_as_received(revision: Any) -> None:
 
 
 @pytest.mark.parametrize(("raw", "name"), [({"type": "x"}, "x"), ({"type": 5}, ""), ({}, ""), ([], "")])
-def test_unknown_content_block_exposes_its_type(raw: Any, name: str) -> None:
+def test_unknown_content_block_has_the_type_name_that_was_received(raw: Any, name: str) -> None:
     assert UnknownContent(raw).type == name
 
 
@@ -222,7 +222,7 @@ INFO = {"serverInfo": {"name": "n", "version": "1"}}
         ({"tools": {}, "tasks": True, "extensions": "x"}, ["tools"]),
     ],
 )
-def test_malformed_capabilities_object_declares_the_names_it_contains(capabilities: Any, declared: list[str]) -> None:
+def test_malformed_capabilities_count_as_declared_by_their_names(capabilities: Any, declared: list[str]) -> None:
     names = ("tools", "prompts", "resources", "logging", "completions")
     for kind, more in ((InitializeResult, {**VERSION, **INFO}), (DiscoverResult, {"supportedVersions": ["x"]})):
         found, reports = read(kind, {**more, "capabilities": capabilities})
@@ -324,7 +324,7 @@ def test_malformed_elicitation_result_raises_protocol_violation() -> None:
         read(ElicitResult, {"action": "accept", "content": "yes"})
 
 
-def test_repaired_result_keeps_unknown_fields_and_does_not_change_the_original() -> None:
+def test_repair_of_a_malformed_result_keeps_unknown_fields() -> None:
     tool = {**GOOD, "annotations": {"readOnlyHint": "true", "x": 1}, "future": 1}
     data = {"tools": [tool, None], "also": 2}
     mended = repaired_result("tools/list", data, ListToolsResult)

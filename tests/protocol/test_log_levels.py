@@ -23,17 +23,17 @@ def test_unknown_log_level_is_ordered_below_all_others(level: str) -> None:
 
 
 @pytest.mark.parametrize("minimum", LEVELS)
-def test_log_level_passes_if_it_is_at_or_above_the_minimum(minimum: str) -> None:
+def test_log_message_is_sent_if_its_level_is_at_or_above_the_minimum(minimum: str) -> None:
     assert [level for level in LEVELS if should_log(level, minimum)] == LEVELS[LEVELS.index(minimum) :]
 
 
 @pytest.mark.parametrize("minimum", [*LEVELS, "loud"])
-def test_unknown_log_level_always_passes(minimum: str) -> None:
+def test_log_message_with_an_unknown_level_is_always_sent(minimum: str) -> None:
     assert should_log("custom", minimum)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_unknown_minimum_log_level_lets_every_level_pass(level: str) -> None:
+def test_log_messages_of_every_level_are_sent_if_the_minimum_level_is_unknown(level: str) -> None:
     assert should_log(level, "loud")
 
 

@@ -84,7 +84,7 @@ def test_only_lists_reads_and_discover_are_cacheable() -> None:
     }  # fmt: skip
 
 
-def test_every_method_is_found_by_its_name() -> None:
+def test_table_of_protocol_methods_has_each_method_under_its_name() -> None:
     assert {row.name for row in ROWS} == set(METHODS)
     assert all(name == row.name for name, row in METHODS.items())
 

@@ -132,7 +132,7 @@ def test_property_named_like_a_schema_keyword_can_have_a_header() -> None:
 @pytest.mark.parametrize(
     "odd", [{}, {"properties": []}, {"properties": {"a": 1}}, {"anyOf": {"a": REGION}}, {"items": 1}]
 )
-def test_malformed_tool_schema_mirrors_no_headers(odd: Any) -> None:
+def test_malformed_tool_schema_requires_no_http_headers(odd: Any) -> None:
     assert param_headers(odd) == ()
 
 
@@ -266,7 +266,7 @@ def test_every_text_is_unchanged_after_encoding_and_decoding_in_a_header(text: s
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=255)), st.text(alphabet=st.characters(max_codepoint=255)))
-def test_two_base64_forms_never_decode_to_the_same_text(one: str, other: str) -> None:
+def test_different_encoded_header_texts_never_decode_to_the_same_text(one: str, other: str) -> None:
     found = set[str]()
     for text in (f"=?base64?{one}?=", f"=?base64?{other}?="):
         try:
@@ -364,7 +364,7 @@ def test_error_for_a_header_that_differs_from_its_argument_describes_the_mismatc
     assert words in (check(headers, arguments, TABLE) or "they agree")
 
 
-def test_mirrored_header_that_occurs_twice_causes_a_header_mismatch() -> None:
+def test_argument_header_that_occurs_twice_causes_a_header_mismatch() -> None:
     arguments = {"region": "eu, eu"}
     assert check({"mcp-param-region": "eu, eu"}, arguments, TABLE) is None
     assert check({"mcp-param-region": "eu, eu"}, arguments, TABLE, {"mcp-param-region"})

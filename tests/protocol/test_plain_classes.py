@@ -96,17 +96,17 @@ def test_integral_float_is_converted_to_int_where_the_class_has_an_int_field() -
         (0.0, Annotated[int, msgspec.Meta(ge=1)]),
     ],
 )
-def test_convert_refuses_values_that_are_not_integral_floats_for_int_fields(data: Any, kind: Any) -> None:
+def test_conversion_to_int_refuses_a_float_that_is_not_integral(data: Any, kind: Any) -> None:
     with pytest.raises(ValueError, match="Expected"):
         convert(data, kind)
 
 
-def test_is_plain_class_is_false_for_attrs_classes_and_subclasses_of_builtin_collections() -> None:
+def test_attrs_classes_and_builtin_collections_are_not_treated_as_plain_classes() -> None:
     assert all(map(is_plain_class, (Tree, Pair, Counted, Boxed)))
     assert not any(map(is_plain_class, (attrs.make_class("C", []), tuple, int, UserList, list[int])))
 
 
-def test_optional_fields_function_returns_nullable_fields_without_a_default() -> None:
+def test_field_that_may_be_none_but_has_no_default_is_treated_as_optional() -> None:
     @dataclass
     class Form:
         name: str

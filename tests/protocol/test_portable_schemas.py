@@ -49,7 +49,7 @@ AB = {"type": "string", "enum": ["b", "a"]}
     ids=str,
 )
 @pytest.mark.parametrize("place", ["root", "items", "named", "definition", "branch"])
-def test_portable_schema_changes_only_keywords_that_language_models_refuse(
+def test_schema_for_language_models_replaces_only_keywords_that_they_refuse(
     place: str, schema: Any, expected: Any
 ) -> None:
     def placed(part: Any) -> Any:
@@ -70,6 +70,6 @@ def test_portable_schema_changes_only_keywords_that_language_models_refuse(
 
 
 @pytest.mark.parametrize("keyword", ["default", "const", "examples", "x-author"])
-def test_portable_schema_keeps_data_that_looks_like_keywords_unchanged(keyword: str) -> None:
+def test_schema_for_language_models_keeps_data_that_looks_like_keywords(keyword: str) -> None:
     data = {"type": "object", keyword: {"enum": [1], "format": "path"}}
     assert portable(data) == data

@@ -41,7 +41,7 @@ def result(structured: Any = None, text: str = "", *, is_error: bool = False) ->
         (result([1, 2], "[1, 2]"), list[int], [1, 2]),
     ],
 )
-def test_result_as_converts_to_the_requested_class(given: CallToolResult, kind: Any, value: Any) -> None:
+def test_tool_result_can_be_converted_to_a_requested_class(given: CallToolResult, kind: Any, value: Any) -> None:
     assert given.as_(kind) == value
 
 
@@ -54,14 +54,14 @@ def test_result_as_converts_to_the_requested_class(given: CallToolResult, kind: 
         (result({"x": 1}), str, "Expected `str`"),
     ],
 )
-def test_result_as_raises_value_error_that_names_the_path_of_a_mismatch(
+def test_conversion_of_a_tool_result_to_a_class_raises_with_the_path_of_a_mismatch(
     given: CallToolResult, kind: Any, told: str
 ) -> None:
     with pytest.raises(ValueError, match=told):
         given.as_(kind)
 
 
-def test_result_as_raises_tool_error_for_a_failed_tool() -> None:
+def test_conversion_of_a_failed_tool_result_to_a_class_raises_tool_error() -> None:
     with pytest.raises(ToolError, match="no such file"):
         result(None, "no such file", is_error=True).as_(Point)
 

@@ -62,16 +62,16 @@ def test_every_field_of_the_revision_table_is_compared_with_the_specification() 
     assert {field.name for field in attrs.fields(Revision)} == {*FACTS, "name", "_methods"}
 
 
-def test_revisions_are_compared_by_identity() -> None:
+def test_copy_of_a_protocol_revision_is_not_equal_to_the_revision() -> None:
     assert attrs.evolve(LATEST_LEGACY) != LATEST_LEGACY
     assert len({*REVISIONS.values()}) == 5
 
 
 @pytest.mark.parametrize("requested", LEGACY)
-def test_negotiate_returns_the_requested_legacy_revision(requested: str) -> None:
+def test_negotiation_selects_the_requested_legacy_revision(requested: str) -> None:
     assert negotiate(requested).name == requested
 
 
 @pytest.mark.parametrize("requested", ["", "1.0", "2024-10-07", "2099-01-01", *MODERN])
-def test_negotiate_returns_the_latest_legacy_revision_if_the_requested_one_is_unknown(requested: str) -> None:
+def test_negotiation_selects_the_latest_legacy_revision_if_the_requested_revision_is_unknown(requested: str) -> None:
     assert negotiate(requested) is LATEST_LEGACY

@@ -55,14 +55,14 @@ def test_schema_with_ten_definitions_that_each_refer_twice_to_the_next_is_checke
     assert validator.faults("x") is not None
 
 
-def test_values_are_checked_even_if_schema_references_multiply_with_value_depth() -> None:
+def test_deep_value_is_checked_even_if_the_number_of_schema_references_doubles_at_each_level() -> None:
     validator = SchemaValidator(below_twice(8))
     assert validator.faults(nested(100)) is None
     wide = {**below_twice(8), "$defs": {**below_twice(8)["$defs"], "d3": {"type": "string"}}}
     assert SchemaValidator(wide).faults(nested(43)) is not None
 
 
-def test_error_in_a_value_whose_schema_references_multiply_has_a_path_of_properties() -> None:
+def test_validation_error_contains_the_path_even_if_schema_references_double_at_each_level() -> None:
     defs = below_twice(8)["$defs"]
     schema = {"properties": {"a": {"items": {**ref("d0"), "type": ["object"]}}}, "$defs": defs}
     faults = SchemaValidator(schema).faults({"a": [nested(100), 1]})
@@ -70,7 +70,7 @@ def test_error_in_a_value_whose_schema_references_multiply_has_a_path_of_propert
     assert faults.endswith("at a[1]")
 
 
-def test_schema_alternatives_that_refer_to_each_other_are_checked_for_deep_values() -> None:
+def test_deep_value_is_checked_if_all_schema_alternatives_refer_to_each_other() -> None:
     kinds = {
         f"d{n}": {"properties": {"kind": {"const": n}, "x": {"anyOf": [*(ref(f"d{m}") for m in range(8)), LAST]}}}
         for n in range(8)
@@ -99,7 +99,7 @@ def test_schema_whose_number_of_references_cannot_be_computed_is_refused(schema:
         SchemaValidator(schema)
 
 
-def test_unevaluated_properties_keyword_is_not_checked_if_schema_references_multiply() -> None:
+def test_unevaluated_properties_keyword_is_ignored_if_schema_references_double_at_each_level() -> None:
     schema = below_twice(8)
     schema["$defs"]["d3"]["unevaluatedProperties"] = {"type": "object"}
     faults = SchemaValidator(schema).faults(nested(100))
@@ -118,7 +118,7 @@ TREE = {"items": ref("tree"), "additionalProperties": ref("tree"), "anyOf": [LAS
         {"properties": {"a": {"$ref": "#"}, "b": {"items": {"$ref": "#"}}}},
     ],
 )
-def test_common_schemas_are_checked_with_the_fast_validator_for_any_value(schema: Any) -> None:
+def test_common_schemas_are_checked_with_the_fast_validator_whatever_the_value_is(schema: Any) -> None:
     growth = SchemaGrowth(schema)
     assert not growth.exceeded(None)
     assert growth._is_harmless  # pyright: ignore[reportPrivateUsage]
@@ -187,7 +187,7 @@ def test_memoized_schema_evaluation_gives_the_same_result_as_the_validator(schem
     assert found == validator.is_valid(value)
 
 
-def test_schema_graph_merges_all_schema_parts_that_have_no_references() -> None:
+def test_schema_parts_without_references_are_counted_as_one_part() -> None:
     names = {f"p{number}": {"type": "string"} for number in range(1000)}
     references = [{"$ref": "#/$defs/a"}] * 1000
     _, parts = _graph_of({"properties": names, "anyOf": references, "$defs": {"a": {"items": {"type": "integer"}}}})

@@ -144,7 +144,7 @@ def test_first_validation_error_of_a_large_value_contains_the_path() -> None:
     assert SchemaValidator(WORDS).faults({"mode": "a", "x": "a" * 100_000}) == '"words" is a required property'
 
 
-def test_large_invalid_value_is_refused_without_a_search_for_the_reason() -> None:
+def test_large_invalid_value_is_refused_without_a_detailed_reason() -> None:
     faults = SchemaValidator(WORDS).faults({"words": ["a"] * 100_000 + [1]})
     assert faults == "a value is invalid for the schema, and too large or too deep to explain why at words"
 

@@ -109,7 +109,7 @@ def test_malformed_or_too_long_baggage_is_dropped(value: Any) -> None:
     assert TraceContext.of({"baggage": value}) is None
 
 
-def test_trace_context_in_request_meta_takes_precedence() -> None:
+def test_trace_context_that_the_application_puts_into_meta_takes_precedence() -> None:
     trace = TraceContext(PARENT, "a=1", "b=2")
     assert trace.inject_into({"x": 1}) == {"x": 1, "traceparent": PARENT, "tracestate": "a=1", "baggage": "b=2"}
     other = PARENT.replace("b7", "c8")

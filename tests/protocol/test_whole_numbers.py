@@ -68,7 +68,7 @@ def test_integral_floats_in_deep_data_are_converted_in_linear_time(members: tupl
     assert repr(found.size) == "3"
 
 
-def test_integral_floats_in_a_tagged_union_are_converted_only_by_the_class_of_the_tag() -> None:
+def test_integral_floats_in_a_tagged_union_are_converted_by_the_class_that_the_tag_names() -> None:
     whole, wrong = {"type": 4, "size": 3.0}, {"type": 4, "size": 0.5}
     for level in range(60):
         tag = 4 if level % 2 else 5.0
@@ -81,7 +81,7 @@ def test_integral_floats_in_a_tagged_union_are_converted_only_by_the_class_of_th
         convert(wrong, Add | Times)  # type: ignore[arg-type]
 
 
-def test_integral_floats_in_tagged_array_structs_become_ints() -> None:
+def test_integral_floats_in_structs_written_as_arrays_are_converted_to_int() -> None:
     data = [[5, 1.0], [6.0, 2.0, 3.0]]
     assert convert(data, list[Point | Line]) == [Point(1), Line(2.0, 3)]
     for none in ([], [[]], [{"x": 1.0}], [1.0], [["5", 1.0]]):
@@ -117,7 +117,7 @@ def test_data_nested_too_deeply_for_integral_float_conversion_is_returned_unchan
 
 @pytest.mark.parametrize("member", ["progress", "total"])
 @pytest.mark.parametrize("number", [10**309, -(10**400)], ids=["309 digits", "below zero"])
-def test_integer_too_large_for_a_float_is_refused_as_a_number(member: str, number: int) -> None:
+def test_integer_beyond_the_range_of_a_float_is_refused_in_a_progress_notification(member: str, number: int) -> None:
     """A division by it would raise an error in the program of who reads."""
     params = {"progressToken": 1, "progress": 1, "total": 2}
     assert structure(params, ProgressParams).total == 2

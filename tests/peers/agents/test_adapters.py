@@ -67,5 +67,5 @@ def test_agent_calls_a_group_tool_by_its_prefixed_name(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_agent_framework_adapter_has_at_most_30_lines(name: str) -> None:
+def test_documented_adapter_for_each_agent_framework_has_at_most_30_lines(name: str) -> None:
     assert len(BLOCKS[name].splitlines()) <= 30

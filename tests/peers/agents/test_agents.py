@@ -102,7 +102,7 @@ def test_agent_framework_receives_image_content_as_png(conversation: Conversatio
     assert shown() == "image/png"
 
 
-def test_cancelled_agent_call_cancels_the_handler_if_the_framework_does_not_use_mcp_1(
+def test_cancelled_agent_call_cancels_the_handler_if_the_framework_sends_cancel_notifications(
     conversation: Conversation,
 ) -> None:
     """langchain's adapters stand on ``mcp`` 1.x, which tells no server of a cancel: there the handler runs on until the

@@ -45,7 +45,7 @@ async def whoami(client: Client, tool: str = "whoami") -> Any:
 
 @both_eras
 @all_servers
-async def test_oauth_client_gets_a_token_after_a_401_with_one_user_visit(peers: Peers, make: str, era: Any) -> None:
+async def test_oauth_client_signs_the_user_in_once_after_status_401(peers: Peers, make: str, era: Any) -> None:
     user = User()
     with trio.fail_after(PATIENCE):
         async with open_http(peers.server(make), era=era, auth=OAuth(on_visit=user.visit)) as client:
@@ -67,7 +67,7 @@ async def test_oauth_client_requests_more_scopes_for_a_tool_that_requires_them(p
 
 
 @pytest.mark.parametrize("make", [*SERVERS, "fastmcp_proxying"])
-async def test_expired_access_token_is_refreshed_without_a_user_visit(peers: Peers, make: str) -> None:
+async def test_expired_access_token_is_refreshed_without_the_user(peers: Peers, make: str) -> None:
     user, storage, url = User(), MemoryTokenStorage(), peers.server(make)
     auth = OAuth(on_visit=user.visit, storage=storage)
     with trio.fail_after(PATIENCE):

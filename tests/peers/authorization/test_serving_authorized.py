@@ -49,7 +49,7 @@ def seen(request: pytest.FixtureRequest, peers: Peers) -> Seen:
     return Seen(peers.client(*request.param, url), url)
 
 
-def test_client_of_another_sdk_gets_a_token_after_a_401_of_our_server(seen: Seen) -> None:
+def test_client_of_another_sdk_gets_a_token_after_status_401_from_a_trio_mcp_server(seen: Seen) -> None:
     assert seen.whoami("whoami") == ("alice", READ)
     assert seen.requests()[0] == {READ}
 
@@ -62,7 +62,7 @@ def test_client_of_another_sdk_requests_more_scopes_for_a_tool_that_requires_the
 
 
 @pytest.mark.parametrize("seen", [TYPESCRIPT1], indirect=True, ids="-".join)
-def test_call_fails_with_403_but_keeps_the_session_if_a_client_requests_scopes_by_token_refresh(seen: Seen) -> None:
+def test_typescript_1_client_that_needs_more_scopes_fails_with_403_but_keeps_the_session(seen: Seen) -> None:
     """1.x refreshes its token for a step-up, which cannot add a scope, and gives up then."""
     assert seen.steps["write"]["code"] == 403
     assert seen.whoami("whoami again") == ("alice", READ)
@@ -71,7 +71,9 @@ def test_call_fails_with_403_but_keeps_the_session_if_a_client_requests_scopes_b
 
 @pytest.mark.parametrize("scheme", ["dpop", "dpop-nonce"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_typescript_client_with_a_dpop_key_is_accepted_by_our_server(peers: Peers, era: str, scheme: str) -> None:
+def test_typescript_client_with_a_dpop_key_is_accepted_by_a_trio_mcp_server(
+    peers: Peers, era: str, scheme: str
+) -> None:
     url = peers.server("ours", scheme)
     seen = Seen(peers.client("typescript2", era, url, "dpop"), url)
     assert seen.whoami("whoami") == ("alice", READ)

@@ -66,7 +66,7 @@ def runs(request: pytest.FixtureRequest, eras: dict[str, Runs]) -> Runs:
     return eras[request.param]
 
 
-def test_inspector_uses_the_protocol_revision_selected_by_its_option(runs: Runs) -> None:
+def test_inspector_of_the_mcp_project_uses_the_protocol_revision_selected_by_an_option(runs: Runs) -> None:
     _, told = runs.ending["call"].result()
     assert ("_meta" in told["result"]) is (runs.era == "modern")
 

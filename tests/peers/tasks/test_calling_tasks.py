@@ -99,7 +99,7 @@ def test_tool_without_task_support_is_called_without_a_task(peer: Conversation) 
 
 
 @core_only
-def test_tool_that_requires_a_task_is_called_as_a_task_and_cancelled_with_its_call(peer: Conversation) -> None:
+def test_cancelled_call_of_a_tool_that_requires_a_task_cancels_the_task(peer: Conversation) -> None:
     """The listing of a tool decides (2025-11-25 tasks, Tool-Level Negotiation). Both SDKs refuse a plain call by a
     failure of the tool, which nobody can tell from another."""
 
@@ -135,7 +135,7 @@ def test_task_status_goes_from_working_to_completed_with_a_result(peer: Conversa
     assert (seen, result.text) == (["working", "completed"], "3 steps")
 
 
-def test_task_state_contains_the_ttl_requested_or_chosen_by_the_server(peer: Conversation) -> None:
+def test_task_state_contains_the_ttl_that_the_client_requested_or_the_server_chose(peer: Conversation) -> None:
     """That of a server which decides on tasks is its own."""
 
     async def state(ttl: float | None) -> Any:
@@ -164,7 +164,7 @@ def test_sampling_request_from_a_task_is_answered_by_the_client_handler(peer: Co
 @pytest.mark.parametrize(
     ("tool", "answer"), [("elicit_as_task", "accept green"), ("sample_as_task", "deep-thought: forty-two")]
 )
-def test_client_answers_elicitation_and_sampling_as_a_client_task_if_the_server_requests_one(
+def test_client_answers_elicitation_and_sampling_by_a_task_if_the_server_requests_a_task(
     peer: Conversation, tool: str, answer: str
 ) -> None:
     assert peer.text(tool) == answer
@@ -257,5 +257,5 @@ def test_resume_task_with_a_task_id_returns_the_result(peer: Conversation) -> No
     assert peer.run(resume) == "2 steps"
 
 
-def test_connection_shared_by_all_tests_still_serves_calls_after_them(peer: Conversation) -> None:
+def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(peer: Conversation) -> None:
     assert peer.text("plain") == "plain"

@@ -56,7 +56,7 @@ def test_tool_without_task_support_returns_its_result_instead_of_a_task(report: 
 # Tasks in the hands of the caller
 
 
-def test_new_task_has_status_working_a_ttl_and_a_poll_interval(report: Report) -> None:
+def test_new_task_has_status_working_with_ttl_and_poll_interval(report: Report) -> None:
     task = report.saw("work started")
     assert (task["resultType"], task["status"]) == ("task", "working")
     assert task["ttlMs"] > 0
@@ -101,5 +101,5 @@ def test_fastmcp_client_gets_invalid_params_for_an_unknown_task(report: Report) 
     assert report.error("unknown")[1] == -32602
 
 
-def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
+def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(report: Report) -> None:
     assert report.text("still here") == "plain"

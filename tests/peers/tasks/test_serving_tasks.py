@@ -141,12 +141,14 @@ def test_client_that_waits_for_the_task_result_receives_an_elicitation_or_sampli
 
 
 @pytest.mark.parametrize("tool", ["ask_user", "ask_model"])
-def test_elicitation_or_sampling_from_a_task_is_sent_once_with_the_task_id(report: Report, tool: str) -> None:
+def test_server_sends_each_elicitation_or_sampling_request_of_a_task_once_with_the_task_id(
+    report: Report, tool: str
+) -> None:
     asked, task_id = report.saw(f"{tool} asked")
     assert [related_task(question) for question in asked] == [task_id]
 
 
-def test_elicitation_is_answered_if_the_same_tool_runs_without_a_task(report: Report) -> None:
+def test_tool_with_optional_task_support_can_elicit_if_it_runs_without_a_task(report: Report) -> None:
     assert text(report.saw("ask_user without a task")) == "accept green"
 
 
@@ -162,7 +164,7 @@ def test_client_answers_elicitation_or_sampling_with_a_client_task(report: Repor
 # Cancelling
 
 
-def test_cancelled_task_stays_cancelled(report: Report) -> None:
+def test_state_of_a_cancelled_task_is_still_cancelled_after_a_while(report: Report) -> None:
     assert report.saw("hang working")["status"] == "working"
     assert report.saw("hang cancelled")["status"] == "cancelled"
     assert report.saw("hang after")["status"] == "cancelled"
@@ -223,5 +225,5 @@ def test_tool_without_task_support_returns_method_not_found_for_a_task_call(repo
     assert report.error("plain as a task")[1] == -32601
 
 
-def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
+def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(report: Report) -> None:
     assert text(report.saw("still here")) == "plain"

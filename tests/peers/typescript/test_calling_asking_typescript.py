@@ -49,7 +49,7 @@ def test_client_answers_elicitation_sampling_and_roots_that_are_requested_togeth
     assert peer.journal.lines[before:] == ["all_at_once asks", "all_at_once has answers"]
 
 
-def test_elicitation_and_sampling_in_sequence_keep_the_request_state(peer: Conversation) -> None:
+def test_request_state_is_kept_while_the_server_requests_elicitation_and_then_sampling(peer: Conversation) -> None:
     assert peer.text("one_after_another") == "green, forty-two"
     assert peer.samplings[-1].messages[0].content.text == "Name a green shirt."
 
@@ -81,7 +81,7 @@ def test_client_stops_after_32_input_required_results_for_one_call(peer: Convers
 
 
 @only_legacy
-def test_typescript_server_gives_up_after_8_rounds_of_legacy_input_requests(peer: Conversation) -> None:
+def test_typescript_server_stops_a_legacy_call_that_requests_input_more_than_8_times(peer: Conversation) -> None:
     result = peer.call("insatiable")
     assert result.is_error
     assert "still required input after 8 rounds" in result.text
@@ -96,7 +96,9 @@ def test_error_in_the_elicitation_handler_fails_only_the_call_that_elicits(peer:
 
 
 @only_legacy
-def test_error_in_the_elicitation_handler_becomes_an_error_result_with_a_legacy_server(peer: Conversation) -> None:
+def test_legacy_server_returns_an_error_result_if_the_elicitation_handler_of_the_client_fails(
+    peer: Conversation,
+) -> None:
     result = peer.call("rude")
     assert result.is_error
     assert "the user said no" in result.text

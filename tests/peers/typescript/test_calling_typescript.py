@@ -56,7 +56,7 @@ def peer(
 # Opening
 
 
-def test_opened_client_knows_revision_name_and_capabilities_of_the_server(peer: Conversation) -> None:
+def test_opened_client_knows_protocol_revision_and_name_and_capabilities_of_the_server(peer: Conversation) -> None:
     client = peer.client
     assert client.revision.name == ("2025-11-25" if peer.is_legacy else "2026-07-28")
     assert client.server_info is not None
@@ -85,7 +85,7 @@ def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
-def test_structured_output_arrives_as_an_object(peer: Conversation) -> None:
+def test_structured_content_of_a_tool_result_arrives_as_an_object(peer: Conversation) -> None:
     assert peer.call("weather", city="Oslo").structured_content == {"city": "Oslo", "celsius": 21.5}
 
 
@@ -142,7 +142,7 @@ def test_resources_and_resource_templates_are_listed(peer: Conversation) -> None
     assert peer.run(listed) == ({"note://motto", "note://dot"}, {"note://by/{author}/{title}"})
 
 
-def test_text_binary_and_template_resources_are_read(peer: Conversation) -> None:
+def test_client_can_read_text_and_binary_resources_and_resource_templates(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "note://motto").contents
     assert (contents.text, contents.mime_type) == ("never late, never lost", "text/plain")
     (contents,) = peer.run(peer.client.read_resource, "note://dot").contents
@@ -347,7 +347,7 @@ def test_cancelled_call_leaves_concurrent_calls_running(peer: Conversation) -> N
 
 
 @only_legacy_http
-def test_client_reconnects_for_messages_after_the_server_closed_the_response_stream(peer: Conversation) -> None:
+def test_client_reconnects_if_the_server_closes_a_response_stream_before_the_result(peer: Conversation) -> None:
     seen: list[float] = []
 
     async def come_back() -> str:
@@ -358,7 +358,7 @@ def test_client_reconnects_for_messages_after_the_server_closed_the_response_str
 
 
 @only_legacy_http
-def test_client_reconnects_for_change_notifications_after_the_server_closed_the_get_stream(
+def test_client_reconnects_if_the_server_closes_the_get_stream_for_change_notifications(
     peer: Conversation,
 ) -> None:
     peer.changes.clear()
@@ -379,7 +379,7 @@ def test_client_handler_answers_a_sampling_request(peer: Conversation) -> None:
 
 
 @only_legacy
-def test_refused_sampling_request_fails_in_the_server_handler(peer: Conversation) -> None:
+def test_sampling_request_that_the_client_refuses_raises_in_the_server_handler(peer: Conversation) -> None:
     result = peer.call("ask_model", question="rude")
     assert result.is_error
     assert "the user said no" in result.text
@@ -423,7 +423,7 @@ def test_cancelled_call_cancels_the_sampling_request_of_its_handler(peer: Conver
 
 
 @only_legacy
-def test_server_timeout_cancels_its_sampling_request_in_the_client(peer: Conversation) -> None:
+def test_sampling_handler_of_the_client_is_cancelled_if_the_server_stops_waiting(peer: Conversation) -> None:
     async def ask() -> str:
         peer.never_cancelled = trio.Event()
         text = (await peer.client.call_tool("ask_in_haste")).text
@@ -439,7 +439,7 @@ def test_server_timeout_cancels_its_sampling_request_in_the_client(peer: Convers
     [("ask_model", {"question": "?"}), ("ask_user", {"message": "?"}), ("show_roots", {}), ("ping_back", {})],
     ids=["sampling", "elicitation", "roots", "ping"],
 )
-def test_request_to_the_client_on_a_modern_connection_fails_only_the_call_that_sends_it(
+def test_server_request_on_a_modern_connection_fails_only_the_call_whose_handler_sends_it(
     peer: Conversation, tool: str, arguments: dict[str, Any]
 ) -> None:
     """Modern servers have no way to send requests; the SDK does not let them out, and the connection goes on."""

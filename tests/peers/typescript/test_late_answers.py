@@ -35,5 +35,7 @@ def test_typescript_client_reports_an_error_for_the_late_response_of_mcp_1_to_a_
     assert "Received a response for an unknown message ID" in PAGE.text
 
 
-def test_typescript_client_reports_no_error_after_cancelling_a_call_of_our_server(scripts: Path, page: Page) -> None:
+def test_typescript_client_reports_no_error_after_it_cancels_a_call_at_a_trio_mcp_server(
+    scripts: Path, page: Page
+) -> None:
     assert errors(scripts, "answer_anyway", sys.executable, "answers_anyway.py") == []

@@ -102,7 +102,7 @@ def error(report: Report, step: str) -> tuple[str, int | str | None]:
 # Opening and closing
 
 
-def test_client_reads_revision_name_and_capabilities_of_our_server(report: Report) -> None:
+def test_client_of_another_sdk_reads_protocol_revision_and_name_of_a_trio_mcp_server(report: Report) -> None:
     assert report.saw("opening") == {
         "revision": "2025-11-25" if report.is_legacy else "2026-07-28",
         "server": {"name": "ours", "title": "Our server", "version": "1.2.3"},
@@ -125,7 +125,7 @@ def test_server_serves_a_client_that_supports_only_one_revision_in_that_revision
     assert answer == [revision, "hi"]
 
 
-def test_client_that_closes_during_a_call_ends_the_handler_by_a_process_signal(clients: Clients) -> None:
+def test_handler_ends_when_the_client_closes_and_signals_the_server_process(clients: Clients) -> None:
     """After the end of input a server finishes what it accepted. This client waits 2 s for that, then signals."""
     told, journal = clients.short["hanging"].result()
     assert told == ["CONNECTION_CLOSED", "Connection closed"]
@@ -210,7 +210,7 @@ def test_resources_templates_and_prompts_are_listed(report: Report) -> None:
     assert lists["prompts"] == [{"name": "greet", "description": "Words of welcome.", "arguments": arguments}]
 
 
-def test_text_binary_and_template_resources_are_read(report: Report) -> None:
+def test_client_can_read_text_and_binary_resources_and_resource_templates(report: Report) -> None:
     assert report.saw("text resource") == [
         {"uri": "note://motto", "mimeType": "text/plain", "text": "never late, never lost"}
     ]
@@ -242,7 +242,7 @@ def test_completion_requests_for_prompt_and_template_arguments_return_values(rep
 # Progress, logs, changes
 
 
-def test_progress_values_increase_and_the_last_value_is_always_sent(report: Report) -> None:
+def test_progress_values_that_arrive_increase_and_include_the_last_value(report: Report) -> None:
     """Some values are held back by the interval. The last one comes with the answer, and this client forgets the
     call at once when it reads that: its callback may miss what came in the same piece."""
     came, seen = (report.saw("progress")[which] for which in ("came", "seen"))
@@ -263,7 +263,7 @@ def test_client_receives_log_messages_at_or_above_the_requested_or_default_level
 
 
 @only_legacy
-def test_set_log_level_applies_to_the_legacy_connection(report: Report) -> None:
+def test_log_level_set_by_the_client_applies_to_the_legacy_connection(report: Report) -> None:
     assert report.saw("set level") == {}
     assert report.saw("logs above level") == [SHOUTED]
 
@@ -332,7 +332,7 @@ def test_client_receives_no_response_to_a_cancelled_call(report: Report) -> None
     assert report.saw("late") == []
 
 
-def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
+def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 

@@ -44,7 +44,7 @@ def server(peer_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 # Opening
 
 
-def test_opened_client_knows_revision_name_and_capabilities_of_the_server(peer: Conversation) -> None:
+def test_opened_client_knows_protocol_revision_and_name_and_capabilities_of_the_server(peer: Conversation) -> None:
     client = peer.client
     assert client.revision.name == "2025-11-25"
     assert client.server_info is not None
@@ -86,7 +86,7 @@ def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
-def test_structured_output_of_objects_and_numbers_arrives_as_objects(peer: Conversation) -> None:
+def test_structured_content_of_a_tool_that_returns_an_object_or_a_number_is_an_object(peer: Conversation) -> None:
     assert peer.call("weather", city="Oslo").structured_content == {"city": "Oslo", "celsius": 21.5}
     assert peer.call("add", a=2, b=3).structured_content == {"result": 5}
 
@@ -196,7 +196,7 @@ def test_client_handler_answers_a_sampling_request(peer: Conversation) -> None:
     assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
 
 
-def test_refused_sampling_request_fails_in_the_server_handler(peer: Conversation) -> None:
+def test_sampling_request_that_the_client_refuses_raises_in_the_server_handler(peer: Conversation) -> None:
     result = peer.call("ask_model", question="rude")
     assert result.is_error
     assert "the user said no" in result.text
@@ -214,7 +214,7 @@ def test_roots_request_is_answered_with_the_client_roots(peer: Conversation) -> 
 # The end
 
 
-async def test_client_that_closes_ends_the_websocket_with_1000_and_cancels_both_sides(
+async def test_client_that_closes_the_websocket_cancels_handlers_of_client_and_server(
     server: Listening,
 ) -> None:
     hanging, asked, asked_no_more = trio.Event(), trio.Event(), trio.Event()

@@ -48,7 +48,7 @@ def report(peer_python: Path, server: Listening) -> Report:
 # Opening
 
 
-def test_client_reads_revision_name_and_capabilities_of_our_server(report: Report) -> None:
+def test_client_of_another_sdk_reads_protocol_revision_and_name_of_a_trio_mcp_server(report: Report) -> None:
     opening = report.saw("opening")
     assert opening["protocolVersion"] == "2025-11-25"
     assert opening["serverInfo"] == {"name": "ours", "title": "Our server", "version": "1.2.3"}
@@ -115,7 +115,7 @@ def test_client_can_read_a_resource_and_a_prompt_and_gets_an_error_for_an_unknow
 # Progress, logs, changes
 
 
-def test_progress_values_increase_and_the_last_value_is_always_sent(report: Report) -> None:
+def test_progress_values_that_arrive_increase_and_include_the_last_value(report: Report) -> None:
     """Some values are held back by the interval."""
     seen = report.saw("progress")
     numbers = [number for number, _, _ in seen]
@@ -142,7 +142,7 @@ def test_ping_from_the_client_gets_a_response(report: Report) -> None:
 
 
 @pytest.mark.parametrize("tool", ["hang", "family", "in_thread"])
-def test_cancelled_call_cancels_the_handler_with_the_cause(report: Report, tool: str) -> None:
+def test_handler_of_a_cancelled_call_sees_that_the_client_cancelled(report: Report, tool: str) -> None:
     """An async handler, a child task of one that has returned already, and a plain function in a thread."""
     assert report.saw(tool) == [True, "peer: caller cancelled"]
 
@@ -152,7 +152,7 @@ def test_handler_that_swallows_its_cancellation_sends_no_further_messages(report
     assert report.saw("stubborn") == [True, "peer: caller cancelled", first_sign_of_life]
 
 
-def test_client_timeout_followed_by_a_cancel_ends_the_handler(report: Report) -> None:
+def test_handler_ends_after_the_client_times_out_and_sends_a_cancel(report: Report) -> None:
     assert report.error("timeout")[2].startswith("Timed out while waiting for response")
     assert report.saw("timeout ending") == "peer: caller cancelled"
 
@@ -161,7 +161,7 @@ def test_client_receives_no_response_to_a_cancelled_call(report: Report) -> None
     assert report.saw("late") == []
 
 
-def test_connection_shared_by_all_tests_still_serves_calls_after_them(report: Report) -> None:
+def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 
@@ -206,7 +206,7 @@ async def test_handlers_see_cause_disconnect_if_the_client_closes_the_websocket_
     assert ended == "disconnect: the peer closed the connection (close code 1000)"
 
 
-def test_server_shutdown_finishes_accepted_calls_closes_with_1001_and_exits_with_0(
+def test_websocket_server_that_shuts_down_finishes_accepted_calls_and_closes_with_1001(
     peer_python: Path, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path / "journal")
