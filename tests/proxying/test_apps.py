@@ -101,7 +101,9 @@ async def declared(client: Client) -> bool:
     return data["declared"]
 
 
-async def test_proxy_declares_the_apps_extension_only_if_the_client_does(front: Any, back: Any) -> None:
+async def test_proxy_declares_the_apps_extension_to_the_server_only_if_the_client_declares_it(
+    front: Any, back: Any
+) -> None:
     async def between_them(**options: Any) -> bool:
         def opening(**given: Any) -> Any:
             if back == "modern":
@@ -116,7 +118,7 @@ async def test_proxy_declares_the_apps_extension_only_if_the_client_does(front: 
     assert not await between_them()
 
 
-async def test_clients_that_share_a_modern_server_through_a_proxy_declare_the_apps_extension_separately(
+async def test_proxy_declares_the_apps_extension_only_in_requests_of_clients_that_declare_it(
     front: Any,
 ) -> None:
     async with open_memory(dashboard(), forwards=ALL) as behind:
@@ -147,7 +149,7 @@ async def test_gateway_supports_the_apps_extension_if_one_of_its_servers_does(fr
     ("method", "extensions"),
     [("ui/open-link", {NAME: {}, "com.example/search": {}}), ("com.example/search/query", {NAME: {}})],
 )
-async def test_proxy_rejects_ui_methods_with_method_not_found(
+async def test_proxy_answers_requests_with_app_view_methods_with_method_not_found(
     autojump_clock: MockClock, revision: str, method: str, extensions: dict[str, Any]
 ) -> None:
     """Not even where the server has another extension; and that of apps alone has no methods."""

@@ -64,7 +64,7 @@ async def test_proxy_forwards_a_value_that_is_nested_up_to_the_depth_limit(
 
 
 @pytest.mark.parametrize("levels", TOO_DEEP)
-async def test_proxied_call_fails_alone_if_its_result_is_nested_too_deeply(
+async def test_proxied_call_with_a_too_deeply_nested_result_fails_without_ending_the_connection(
     autojump_clock: object, front: Any, back: str, levels: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with through(levels, front, back) as client:

@@ -124,7 +124,7 @@ async def test_proxy_forwards_each_extension_notification_in_both_directions(
         await client.expect_result(await client.request(QUERY))
 
 
-async def test_proxy_forwards_legacy_extension_notifications_that_belong_to_no_request(
+async def test_proxy_forwards_legacy_extension_notifications_that_are_sent_outside_of_a_request(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -136,7 +136,9 @@ async def test_proxy_forwards_legacy_extension_notifications_that_belong_to_no_r
         await client.expect({"method": INDEXED})
 
 
-async def test_proxy_drops_modern_extension_notifications_that_belong_to_no_request(autojump_clock: MockClock) -> None:
+async def test_proxy_drops_modern_extension_notifications_that_are_sent_outside_of_a_request(
+    autojump_clock: MockClock,
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(MODERN, THEIRS)
         await server.answer(await server.expect_request(QUERY), {})
@@ -203,7 +205,9 @@ async def test_proxy_forwards_legacy_server_to_client_requests_of_extensions(aut
         await client.expect_result(query)
 
 
-async def test_proxy_forwards_input_requests_and_the_retry_of_extension_methods(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_input_requests_for_extension_methods_and_the_retry_with_the_answers(
+    autojump_clock: MockClock,
+) -> None:
     questions = {"where": {"method": "roots/list"}}
 
     async def behind(server: ScriptedServer) -> None:
@@ -260,7 +264,7 @@ async def test_proxy_between_a_legacy_and_a_modern_peer_hides_extensions_from_bo
 
 @ERAS
 @pytest.mark.parametrize("passes", [(), ("com.example/other",)])
-async def test_proxy_over_a_shared_connection_hides_extensions_that_are_not_in_its_passes_option(
+async def test_shared_proxy_hides_extensions_that_its_options_do_not_list(
     autojump_clock: MockClock, revision: str, passes: tuple[str, ...]
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -295,7 +299,7 @@ known.notification(INDEXED, dict[str, Any])
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 @pytest.mark.parametrize(("passes", "method"), [(SEARCH, QUERY), (known, "search/again")])
-async def test_proxy_over_a_shared_connection_forwards_the_extensions_in_its_passes_option(
+async def test_shared_proxy_forwards_extensions_that_its_options_list(
     autojump_clock: MockClock, revision: str, passes: Any, method: str
 ) -> None:
     both = {**THEIRS, "extensions": {**THEIRS["extensions"], "com.example/other": {}}}
@@ -323,7 +327,7 @@ async def test_proxy_over_a_shared_connection_forwards_the_extensions_in_its_pas
         await undeclared.expect_silence(1)
 
 
-async def test_proxy_over_a_client_that_answers_server_requests_itself_forwards_no_extensions(
+async def test_shared_proxy_forwards_no_extensions_if_its_own_client_answers_server_requests(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -338,7 +342,7 @@ async def test_proxy_over_a_client_that_answers_server_requests_itself_forwards_
 
 
 @pytest.mark.parametrize("passes", ["search", "com.example/search/query"])
-def test_invalid_extension_name_in_passes_raises_value_error(passes: str) -> None:
+def test_invalid_name_of_an_extension_to_forward_raises_value_error(passes: str) -> None:
     with pytest.raises(ValueError, match="is not a valid name of an extension"):
         proxy(["server"], passes=[passes])
 
@@ -410,7 +414,7 @@ def server() -> Server:
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize(("caller", "passes"), [("ann", ()), (None, ()), (None, (SEARCH,))])
-async def test_anonymous_modern_http_clients_can_use_only_extensions_in_the_passes_option_of_the_proxy(
+async def test_anonymous_modern_http_clients_can_use_only_extensions_listed_in_the_proxy_options(
     server: Server, era: Any, caller: str | None, passes: tuple[str, ...]
 ) -> None:
     told: list[Query] = []

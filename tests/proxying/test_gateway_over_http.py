@@ -40,7 +40,7 @@ async def test_gateway_calls_each_server_with_a_separate_token_and_never_forward
     assert set(behind.verified) == {"gateway"}
 
 
-async def test_gateway_sends_the_mcp_name_and_mirrored_headers_that_the_backend_tool_expects() -> None:
+async def test_gateway_sends_the_name_and_argument_headers_that_the_server_tool_expects() -> None:
     server, seen = Server("s"), list[dict[str, str]]()
 
     @server.tool

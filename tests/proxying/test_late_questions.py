@@ -75,7 +75,7 @@ async def make_a_call(client: Client, peer: RawPeer) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_proxy_refuses_an_elicitation_after_another_client_cancelled_a_call(era: Any) -> None:
+async def test_shared_proxy_refuses_an_elicitation_that_a_cancelled_call_may_have_caused(era: Any) -> None:
     asked: list[str] = []
     async with (
         shared() as (way, peer),
@@ -89,7 +89,9 @@ async def test_proxy_refuses_an_elicitation_after_another_client_cancelled_a_cal
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_proxy_refuses_an_elicitation_after_another_client_disconnected_during_a_call(era: Any) -> None:
+async def test_shared_proxy_refuses_an_elicitation_that_a_call_of_a_disconnected_client_may_have_caused(
+    era: Any,
+) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
         async with trio.open_nursery() as nursery:
@@ -107,7 +109,7 @@ async def test_proxy_refuses_an_elicitation_after_another_client_disconnected_du
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_proxy_forwards_an_elicitation_after_another_client_disconnected_without_running_calls(era: Any) -> None:
+async def test_shared_proxy_forwards_an_elicitation_after_a_client_without_calls_disconnected(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("bob", asked)) as bob:
         for _ in range(2):
@@ -118,7 +120,7 @@ async def test_proxy_forwards_an_elicitation_after_another_client_disconnected_w
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_proxy_still_forwards_elicitations_to_a_client_that_cancelled_its_own_call(era: Any) -> None:
+async def test_shared_proxy_still_forwards_elicitations_to_the_client_that_cancelled_a_call(era: Any) -> None:
     asked: list[str] = []
     async with shared() as (way, peer), open_memory(way, era=era, elicitation=user("ann", asked)) as ann:
         await leave_a_call(ann, peer)

@@ -87,7 +87,7 @@ def behind_proxy(behind: Behind) -> Any:
     return served(proxy(open_legacy))
 
 
-async def test_proxy_sends_elicitations_and_logs_of_a_legacy_server_to_the_only_running_call() -> None:
+async def test_proxy_assigns_elicitations_and_logs_of_a_legacy_server_to_the_only_running_call() -> None:
     behind = Behind()
     behind.go.set()
     async with behind_proxy(behind) as endpoint:
@@ -101,7 +101,7 @@ async def test_proxy_sends_elicitations_and_logs_of_a_legacy_server_to_the_only_
         assert last.json["result"]["content"][0]["text"] == "{'name': 'Ann'}"
 
 
-async def test_proxy_refuses_an_elicitation_of_unknown_origin_but_sends_logs_to_all_waiting_calls() -> None:
+async def test_proxy_refuses_an_elicitation_that_either_of_two_calls_may_have_caused() -> None:
     behind = Behind()
     async with behind_proxy(behind) as endpoint:
         connections = [await endpoint.connect() for _ in range(2)]

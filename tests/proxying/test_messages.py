@@ -35,7 +35,7 @@ def text(words: str) -> dict[str, Any]:
 
 
 @REVISIONS
-async def test_can_17_proxy_forwards_a_cancel_with_the_request_id_used_towards_the_backend(
+async def test_can_17_cancel_forwarded_by_a_proxy_has_the_request_id_that_the_server_knows(
     autojump_clock: MockClock, revision: str
 ) -> None:
     cancelled: list[Any] = []
@@ -130,7 +130,7 @@ def _modern(script: Script) -> Any:
     return opening
 
 
-async def test_proxied_request_fails_if_its_content_is_unknown_in_the_revision_of_the_client(
+async def test_proxied_call_fails_if_the_revision_of_the_client_lacks_a_content_type_in_the_result(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -260,7 +260,9 @@ async def test_proxy_forwards_each_progress_notification_with_the_token_of_the_c
         await client.expect_text(call, "done")
 
 
-async def test_proxy_forwards_other_notifications_unchanged(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_log_elicitation_and_list_change_notifications_unchanged(
+    autojump_clock: MockClock,
+) -> None:
     told = {"level": "warning", "data": {"x": None}, "logger": "l", "_meta": {"com.example/k": 1}}
 
     async def behind(server: ScriptedServer) -> None:
@@ -349,7 +351,7 @@ ROOTS = {"method": "roots/list"}
 FILLED: dict[str, Any] = {"action": "accept", "content": {"name": "Ada"}}
 
 
-async def test_proxy_between_modern_peers_keeps_the_keys_of_input_requests(
+async def test_proxy_between_a_modern_client_and_server_keeps_the_keys_of_input_requests(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:

@@ -396,7 +396,7 @@ async def test_two_chained_proxies_forward_the_deadline_of_a_call_unchanged(
 
 
 @pytest.mark.parametrize("told", [-1, 1.5, "10", None, True, 10**15, [1]])
-async def test_proxied_request_with_an_invalid_remaining_time_has_no_deadline(
+async def test_invalid_remaining_time_in_a_proxied_request_sets_no_deadline(
     autojump_clock: MockClock, front: Any, proxied: Proxied, told: Any
 ) -> None:
     server, left = Server("s"), list[float]()

@@ -142,7 +142,7 @@ async def test_two_proxies_over_one_client_share_its_connection(
     assert asked == ["one", "two"]
 
 
-async def test_proxy_that_is_served_repeatedly_notifies_each_list_change_once(
+async def test_proxy_that_served_earlier_clients_sends_each_list_change_notification_once(
     autojump_clock: MockClock, back: Any
 ) -> None:
     told: list[str] = []

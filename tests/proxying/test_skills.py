@@ -230,7 +230,9 @@ async def test_gateway_skips_a_server_that_lists_skills_too_slowly(
                 await client.get_skill("skill://slow/pdf/SKILL.md")
 
 
-async def test_gateway_notifies_skill_updates_with_its_own_uri_for_the_skill(tmp_path: Path, front: Any) -> None:
+async def test_skill_update_notification_of_a_gateway_contains_the_uri_that_the_gateway_lists(
+    tmp_path: Path, front: Any
+) -> None:
     folder = tmp_path / "pdf"
     folder.mkdir()
     (folder / "SKILL.md").write_text(text_of("pdf"))

@@ -32,7 +32,7 @@ async def slow_peer_of(proxy: Proxy) -> AsyncIterator[Peer]:
         nursery.cancel_scope.cancel()
 
 
-async def test_proxy_merges_pending_changes_for_a_slow_listen_stream_and_sends_them_before_it_ends(
+async def test_proxy_merges_repeated_changes_that_a_slow_listen_stream_has_not_read(
     autojump_clock: MockClock, proxied: Proxied
 ) -> None:
     server = noted()

@@ -66,7 +66,7 @@ async def test_listen_request_for_tasks_without_the_extension_gets_a_missing_cap
 
 
 @pytest.mark.parametrize("back", [LEGACY, MODERN])
-async def test_proxy_acknowledges_no_tasks_in_listen_if_the_backend_does_not_have_them(
+async def test_proxy_acknowledges_no_task_subscription_if_the_server_lacks_the_tasks_extension(
     autojump_clock: MockClock, back: str
 ) -> None:
     async def script(server: ScriptedServer) -> None:

@@ -52,7 +52,7 @@ def roaster(ended: list[str] | None = None) -> Server:
     return server
 
 
-async def test_client_of_a_proxy_can_call_a_tool_that_runs_as_a_task_without_noticing(
+async def test_client_without_task_support_gets_the_result_of_a_tool_that_runs_as_a_task_behind_a_proxy(
     autojump_clock: MockClock, proxied: Proxied, front: Any
 ) -> None:
     async with proxied(roaster()) as way, open_memory(way, era=front) as client:
@@ -170,7 +170,7 @@ async def test_modern_client_without_tasks_gets_missing_capability_through_a_pro
             await refused(proxy(behind))
 
 
-async def test_proxy_waits_for_the_task_of_the_backend_if_its_own_handlers_answer_elicitations(
+async def test_proxy_waits_for_the_task_of_a_call_if_handlers_of_the_proxy_answer_elicitations(
     autojump_clock: MockClock, front: Any, back: Any
 ) -> None:
     async with (

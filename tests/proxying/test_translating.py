@@ -35,7 +35,7 @@ def test_translation_to_another_revision_keeps_custom_fields_inside_lists() -> N
     }
 
 
-def test_translation_of_content_that_the_target_revision_lacks_raises_not_expressible() -> None:
+def test_translation_of_content_to_a_protocol_revision_that_lacks_it_raises_not_expressible() -> None:
     audio = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
     with pytest.raises(NotExpressible, match="2024-11-05"):
         translated({"content": [audio]}, CallToolResult, MODERN, FIRST)

@@ -60,7 +60,7 @@ async def proxied() -> AsyncIterator[tuple[Watched, int]]:
 @pytest.mark.parametrize(
     ("end", "code"), [(too_much, 1009), (bytes_not_text, 1003), (goodbye, 1000), (silence, 0), (reset, 0)]
 )
-async def test_wsk_03_wsk_05_wsk_07_websocket_that_closes_cancels_only_its_own_handlers_behind_a_proxy(
+async def test_wsk_03_wsk_05_wsk_07_closed_websocket_cancels_only_its_handlers_behind_a_proxy(
     end: Any, code: int
 ) -> None:
     async with proxied() as (watched, port), connected(port) as peer:

@@ -109,7 +109,7 @@ def test_recorded_line_that_would_need_much_memory_is_read_without_the_contents_
 
 
 @pytest.mark.parametrize("message", ["[1,", '["a",', "[[],"])
-def test_recorded_line_that_needs_much_memory_and_is_not_a_message_is_skipped(
+def test_recorded_line_that_needs_much_memory_is_read_without_its_contents_if_it_is_no_message(
     message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_mcp.recording.entries._HEAVIEST", 10_000)

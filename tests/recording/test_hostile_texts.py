@@ -40,7 +40,7 @@ trio.run(main)
 UNITS = ("eyJ-", "eyJ.", "://a:b/", "-----BEGIN PRIVATE KEY-----", "token=a b=", '"', "[", "bearer ", "<token ")
 
 
-async def test_recording_texts_whose_secrets_are_slow_to_mask_does_not_block_clients_or_shutdown(
+async def test_slow_search_for_secrets_in_recorded_texts_does_not_block_clients_or_shutdown(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "calls.jsonl"

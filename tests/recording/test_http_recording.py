@@ -117,7 +117,7 @@ async def test_recording_of_an_http_session_is_complete_after_shutdown(server: S
     assert entries(path)[-1].event == "connection.ended"
 
 
-async def test_http_requests_without_a_session_share_one_recording_that_numbers_each_request(
+async def test_recording_of_http_requests_without_a_session_numbers_each_request(
     server: Server, tmp_path: Path
 ) -> None:
     await run(server, tmp_path, 2, era="modern")

@@ -174,7 +174,7 @@ def test_value_of_a_field_with_a_harmless_name_is_not_masked(name: str) -> None:
         (KEY.replace("-----", "---- ", 1), "MIIEpAIBAAKCAQEA"),
     ],
 )
-def test_secret_in_a_text_is_masked_without_its_surroundings(text: str, secret: str) -> None:
+def test_secret_in_a_text_is_masked_and_the_text_around_it_is_kept(text: str, secret: str) -> None:
     masked = Masking().masked({"content": [{"text": f"before {text} after"}]})["content"][0]["text"]
     assert secret not in masked
     assert "masked:" in masked
@@ -276,7 +276,7 @@ def test_schema_of_a_secret_field_is_recorded_without_its_example_values() -> No
         {"https://ann:hunter2@example.com": 1},
     ],
 )
-def test_value_is_masked_if_a_field_beside_it_names_it_as_a_secret(data: Any) -> None:
+def test_value_is_masked_if_another_field_of_the_object_names_it_as_a_secret(data: Any) -> None:
     assert "hunter2" not in str(Masking().masked(data))
 
 
@@ -291,7 +291,7 @@ def test_text_too_long_to_search_for_secrets_is_replaced_by_a_mask_with_its_leng
     assert max(map(len, masked)) < 100
 
 
-def test_json_text_nested_too_deeply_is_masked_but_other_fields_beside_it_are_kept() -> None:
+def test_json_text_that_is_nested_too_deeply_is_masked_as_a_whole() -> None:
     masked = Masking().masked({"a": '{"a":' * 990 + "1" + "}" * 990, "b": "here"})
     assert masked["a"].startswith("masked:")
     assert masked["b"] == "here"

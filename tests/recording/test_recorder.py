@@ -140,7 +140,7 @@ async def test_client_and_server_record_the_same_messages(server: Server, tmp_pa
     assert stat.S_IMODE(ours.stat().st_mode) == 0o600
 
 
-async def test_recording_shows_a_cancel_from_the_cancelled_call_to_the_end_of_the_handler_cleanup(
+async def test_recording_shows_when_a_call_was_cancelled_and_when_the_handler_cleanup_ended(
     server: Server, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"

@@ -128,7 +128,7 @@ async def test_replay_reports_a_change_of_the_client(tmp_path: Path, revision: s
     assert second.endswith(" was recorded, and now there is none")
 
 
-async def test_exception_of_a_client_that_is_replayed_propagates(tmp_path: Path) -> None:
+async def test_exception_in_a_client_function_that_is_replayed_propagates(tmp_path: Path) -> None:
     path = tmp_path / "client.jsonl"
     async with open_memory(made(), record=path) as client:
         await client.call_tool("greet", {"name": "Ann"})

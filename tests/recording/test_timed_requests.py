@@ -25,7 +25,7 @@ def request(*ticks: float, more: int = 0, **times: float) -> TimedRequest:
         (request(1, more=2, sent=0.0), request(sent=0.0), "mine"),
     ],
 )
-def test_timeline_shows_progress_at_the_times_in_the_recording_of_the_sender(
+def test_timeline_takes_the_times_of_progress_from_the_recording_of_the_sender(
     mine: TimedRequest, theirs: TimedRequest, taken: str
 ) -> None:
     expected = (mine if taken == "mine" else theirs).ticks, (mine if taken == "mine" else theirs).more_ticks
@@ -33,7 +33,7 @@ def test_timeline_shows_progress_at_the_times_in_the_recording_of_the_sender(
     assert (mine.ticks, mine.more_ticks) == expected
 
 
-def test_timeline_includes_times_that_only_the_recording_of_the_peer_contains() -> None:
+def test_timeline_includes_times_that_only_one_of_the_two_recordings_contains() -> None:
     mine, theirs = request(sent=1.0, answered=5.0), request(sent=9.0, received=2.0, done=4.0)
     theirs.cause, theirs.asked, theirs.failed = "peer", Reference("r", 1), True
     mine.complete(theirs)

@@ -57,7 +57,7 @@ async def recorded(folder: Path, era: Any = "legacy") -> Timeline:
 
 
 @ERAS
-async def test_timeline_of_a_cancelled_call_shows_cancel_finally_and_cleanup(
+async def test_timeline_of_a_cancelled_call_shows_when_the_handler_was_cancelled_and_cleaned_up(
     tmp_path: Path, era: Any, autojump_clock: MockClock
 ) -> None:
     found = await recorded(tmp_path, era)
@@ -111,7 +111,7 @@ def test_timeline_aligns_the_clocks_of_two_recordings_by_the_fastest_round_trip(
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_timeline_does_not_shift_clocks_that_are_consistent_with_all_messages(tmp_path: Path, swapped: bool) -> None:
+def test_timeline_does_not_shift_clocks_if_no_message_arrives_before_it_was_sent(tmp_path: Path, swapped: bool) -> None:
     """No message arrives more than 30 ms early or late by the clocks, and the client asks and is asked."""
     ours = [call(0, "out", 1), reply(50_000, "in", 1), call(60_000, "in", 7), reply(70_000, "out", 7)]
     theirs = [call(10_000, "in", 1), reply(20_000, "out", 1), call(55_000, "out", 7), reply(75_000, "in", 7)]
@@ -184,7 +184,7 @@ async def test_timeline_svg_has_the_requested_width(tmp_path: Path, width: int, 
 
 
 @ERAS
-async def test_perfetto_trace_events_are_nested_within_their_rows(
+async def test_events_in_a_row_of_a_perfetto_trace_are_properly_nested(
     tmp_path: Path, era: Any, autojump_clock: MockClock
 ) -> None:
     events = check_trace(perfetto(await recorded(tmp_path, era)))
@@ -302,7 +302,7 @@ async def test_timeline_svg_draws_a_cancel_as_one_line_from_caller_to_handler(
 STARTED = {"t": -40_000, "event": "process.started", "pid": 4712}
 
 
-def test_process_start_in_a_client_recording_ends_at_the_first_message_of_the_server(tmp_path: Path) -> None:
+def test_timeline_shows_a_server_process_as_started_at_its_first_message(tmp_path: Path) -> None:
     text = {"t": 100_000, "dir": "in", "bytes": 9, "reason": "no JSON"}
     lines = [STARTED, call(0, "out", 1), text, reply(960_000, "in", 1)]
     (start,) = timeline([read_recording(written(tmp_path / "a.jsonl", "client", 50.0, lines))]).starts
@@ -310,7 +310,7 @@ def test_process_start_in_a_client_recording_ends_at_the_first_message_of_the_se
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_process_start_in_recordings_of_both_sides_ends_when_the_server_begins_to_serve(
+def test_timeline_of_two_recordings_shows_a_server_process_as_started_when_it_begins_to_serve(
     tmp_path: Path, swapped: bool
 ) -> None:
     ours = written(tmp_path / "a.jsonl", "client", 50.0, [STARTED, call(0, "out", 1), reply(960_000, "in", 1)])

@@ -29,7 +29,7 @@ def test_benchmark_measures_throughput_for_each_number_of_replicas() -> None:
     assert all(row["/s"] > 0 for row in figures.values())
 
 
-def test_benchmark_measures_forwarding_between_replicas_against_one_process() -> None:
+def test_benchmark_compares_calls_forwarded_between_replicas_with_calls_in_one_process() -> None:
     (figures,) = crossings(1, 2)
     assert len(figures) == 5 * 5
     assert all(row["p99"] >= row["p50"] > 0 for row in figures.values())
@@ -44,7 +44,7 @@ def test_benchmark_measures_the_storage_size_of_sessions_and_tasks() -> None:
     assert held.keys() == {"alone", "Redis", "SQLite"}
 
 
-def test_benchmark_counts_redis_commands_of_other_clients() -> None:
+def test_benchmark_counts_the_commands_that_redis_receives() -> None:
     with redis() as store, ThreadPoolExecutor(1) as pool:
         seen, sent = pool.submit(store.times_of, "seen", 0.5), 0
         while not seen.done():

@@ -85,9 +85,7 @@ async def check_that_calls_go_on(replicas: Fleet) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_plain_calls_succeed_while_redis_is_down_and_accepted_tasks_finish_later(
-    tmp_path: Path, how: str
-) -> None:
+async def test_calls_that_need_no_storage_succeed_while_redis_is_down(tmp_path: Path, how: str) -> None:
     proxy = HAPROXY if how == "killed" else NGINX
     with RedisServer(tmp_path, "appendonly yes", "appendfsync everysec") as redis:
         async with fleet(tmp_path, proxy, redis) as replicas:

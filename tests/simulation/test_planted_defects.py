@@ -42,7 +42,9 @@ def found(first: int) -> str:
     raise AssertionError("the defect was not found")
 
 
-def test_simulation_detects_replica_messages_handled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_that_a_replica_handles_a_message_of_another_replica_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(letters, "_KNOWN_MESSAGES_LIMIT", 0)
     assert found(1)
 
@@ -86,7 +88,9 @@ def test_simulation_detects_a_replica_that_ignores_the_death_of_another_replica(
     assert found(11)
 
 
-def test_simulation_detects_a_listener_that_misses_lost_change_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_that_a_replica_never_reads_changes_whose_notification_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hinted = ChangeReplicator._on_hint
 
     def believe(self: ChangeReplicator, hint: ChangeHint | None) -> None:

@@ -140,7 +140,7 @@ def test_skill_file_paths_must_stay_inside_the_skill(path: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["/acme", "acme/", "a b", "..", "acme//x", "é"])
-def test_skill_prefix_must_be_a_path_without_encoding(prefix: str) -> None:
+def test_skill_uri_prefix_that_is_not_a_valid_path_is_refused(prefix: str) -> None:
     with pytest.raises(ValueError, match="is not a valid prefix for skills"):
         read_files("refunds", {"SKILL.md": TEXT.encode()}, prefix)
 
@@ -168,7 +168,7 @@ def test_skill_file_changed_after_hashing_is_not_returned(folder: Path) -> None:
     assert skill.contents_of("references/FORMS.md") is None
 
 
-def test_skill_folder_has_a_different_change_stamp_after_each_modification(folder: Path) -> None:
+def test_each_modification_of_a_skill_folder_is_detected_by_file_times(folder: Path) -> None:
     seen = [read_folder(folder).stamps]
     (folder / ".hidden").write_text("x")
     seen.append(stamps_of(folder))

@@ -89,7 +89,7 @@ def test_front_matter_keys_are_read_as_strings_in_order() -> None:
         ("a: " + "x" * LONGEST, f"longer than {LONGEST} characters"),
     ],
 )
-def test_front_matter_that_is_not_json_is_refused(written: str, words: str) -> None:
+def test_front_matter_with_values_that_json_cannot_represent_is_refused(written: str, words: str) -> None:
     with pytest.raises(ValueError, match=words.replace("[", r"\[")):
         read(written)
 

@@ -113,7 +113,7 @@ async def test_skill_files_are_read_only_when_needed(era: Era) -> None:
 
 
 @pytest.mark.parametrize("other", [TEXT.replace("Read", "Run!"), TEXT + "more", TEXT.replace("Read", "Rea")])
-async def test_skill_file_that_differs_from_its_entry_raises_skill_changed(era: Era, other: str) -> None:
+async def test_loaded_skill_file_that_differs_from_the_listed_digest_raises_skill_changed(era: Era, other: str) -> None:
     async with Liar(SKILL=other).opened(era) as client:
         with pytest.raises(SkillChanged):
             await load(client)
@@ -142,7 +142,7 @@ async def test_changed_file_of_a_loaded_skill_raises_skill_changed(era: Era, oth
         {"metadata": None},
     ],
 )
-async def test_skill_front_matter_that_differs_from_the_entry_raises_skill_changed(
+async def test_loaded_front_matter_that_differs_from_the_skill_list_raises_skill_changed(
     era: Era, changed: dict[str, Any]
 ) -> None:
     entry = {"frontmatter": {**ENTRY["frontmatter"], **changed}}
@@ -151,7 +151,7 @@ async def test_skill_front_matter_that_differs_from_the_entry_raises_skill_chang
             await load(client)
 
 
-async def test_skill_front_matter_field_that_the_entry_lacks_raises_skill_changed() -> None:
+async def test_loaded_front_matter_field_that_the_skill_list_lacks_raises_skill_changed() -> None:
     entry = {"frontmatter": {"name": "pdf", "description": "PDF"}}
     async with Liar(entry).opened() as client:
         with pytest.raises(SkillChanged, match="'metadata'"):
@@ -159,7 +159,7 @@ async def test_skill_front_matter_field_that_the_entry_lacks_raises_skill_change
 
 
 @pytest.mark.parametrize("text", ["no front matter", "---\nname: &a pdf\nb: *a\n---\n"])
-async def test_unreadable_front_matter_of_a_server_raises_skill_changed(text: str) -> None:
+async def test_invalid_front_matter_in_a_loaded_skill_raises_skill_changed(text: str) -> None:
     entry = {"resources": [file(URI, text.encode())]}
     async with Liar(entry, SKILL=text).opened() as client:
         with pytest.raises(SkillChanged, match="front matter"):
@@ -187,7 +187,7 @@ async def test_reading_a_file_that_the_skill_does_not_list_sends_no_request(era:
     assert liar.read == ["pdf/SKILL.md"]
 
 
-async def test_dynamic_skill_files_are_not_compared_with_a_digest() -> None:
+async def test_files_of_a_skill_that_lists_no_digests_can_be_read() -> None:
     liar = Liar({"resources": "dynamic"}, FORMS="anything")
     async with liar.opened() as client:
         loaded = await load(client)
@@ -236,13 +236,13 @@ async def test_malformed_list_of_skill_files_raises_protocol_violation(resources
 
 
 @pytest.mark.parametrize("uri", ["skill://pdf/skill.md", "SKILL.md", "pdf/SKILL.md"])
-async def test_skill_entry_whose_uri_is_not_its_skill_file_raises_protocol_violation(uri: str) -> None:
+async def test_listed_skill_whose_uri_does_not_end_with_the_skill_file_name_raises_protocol_violation(uri: str) -> None:
     async with Liar({"uri": uri}).opened() as client:
         with pytest.raises(ProtocolViolation, match="invalid URI of a skill"):
             await load(client)
 
 
-async def test_skill_uri_can_have_another_scheme() -> None:
+async def test_skill_uri_can_have_a_scheme_other_than_skill() -> None:
     skill = Skill("git://acme/pdf/SKILL.md", {}, [SkillFile("git://acme/pdf/SKILL.md", GOOD[0]["digest"], 1)])
     assert list(skill.files() or {}) == ["SKILL.md"]
 
@@ -307,7 +307,7 @@ async def test_client_can_declare_the_skills_extension(era: Era) -> None:
             assert client.server_extension(Skills()) == {}
 
 
-async def test_skill_entry_is_cached_and_refreshed_on_request() -> None:
+async def test_listed_skill_is_cached_until_the_application_requests_a_refresh() -> None:
     skills = Skills()
     skills.add_files("pdf", {"SKILL.md": TEXT})
     server = Server("s", extensions=[skills], cache=CacheHints(60_000, "public"))
@@ -318,7 +318,7 @@ async def test_skill_entry_is_cached_and_refreshed_on_request() -> None:
         assert await client.get_skill(URI, refresh=True) != first
 
 
-async def test_cached_skill_file_older_than_its_entry_is_read_again() -> None:
+async def test_cached_skill_file_that_differs_from_the_listed_digest_is_read_again() -> None:
     skills = Skills()
     skills.add_files("pdf", {"SKILL.md": TEXT, "more": "More"})
     server = Server("s", extensions=[skills], cache=CacheHints(60_000, "public"))
@@ -334,7 +334,7 @@ async def test_cached_skill_file_older_than_its_entry_is_read_again() -> None:
             await loaded.read("more")
 
 
-async def test_changed_skill_can_be_loaded_with_its_new_entry() -> None:
+async def test_changed_skill_can_be_loaded_after_it_is_listed_again() -> None:
     liar = Liar()
     async with liar.opened() as client:
         loaded = await load(client)

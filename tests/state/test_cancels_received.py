@@ -100,7 +100,7 @@ def test_second_cancelled_notification_for_a_request_is_ignored() -> None:
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_cancelled_notification_with_a_reused_id_cancels_the_newer_request() -> None:
+def test_cancelled_notification_with_an_id_used_by_two_requests_cancels_the_newer_request() -> None:
     server = serving(5)
     (old,) = server.inbound
     server.receive(cancel(5))

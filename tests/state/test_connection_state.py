@@ -35,7 +35,7 @@ def test_new_connection_state_has_no_revision_or_capabilities() -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "error"])
-def test_setting_the_log_level_also_sets_its_numeric_rank(level: str) -> None:
+def test_connection_state_keeps_the_numeric_rank_of_the_log_level(level: str) -> None:
     server = server_of(LATEST_LEGACY)
     server.set_log_level(level)
     assert (server.log_level, server.log_rank) == (level, log_level_rank(level))
@@ -102,7 +102,7 @@ def test_legacy_client_rejects_a_too_long_message_only_if_it_is_a_request() -> N
     assert server_of(LATEST_LEGACY).receive(Unreadable("bad", reply)) == Refused(reply)
 
 
-def test_server_does_not_answer_an_unreadable_line_that_needs_no_error_response() -> None:
+def test_server_does_not_answer_an_unreadable_line_that_may_be_a_response() -> None:
     assert server_of(LATEST_LEGACY).receive(Unreadable("bad", None)) == Unread("bad")
 
 
@@ -116,7 +116,7 @@ def test_unreadable_response_without_an_id_is_reported_for_all_requests_in_fligh
     assert client.receive(lost) == AnswerLost((call,), "bad")
 
 
-def test_unreadable_message_is_treated_as_a_response_if_a_response_is_expected() -> None:
+def test_too_long_message_is_treated_as_a_lost_response_if_a_request_waits_for_a_response() -> None:
     refused = ErrorResponse(None, INVALID_REQUEST, "too long")
     unknown = Unreadable("too long", refused, too_long=True, may_be_answer=True)
     client, server = client_of(LATEST_LEGACY), server_of(LATEST_LEGACY)

@@ -24,7 +24,7 @@ def test_notification_packed_into_bytes_equals_the_original_after_unpacking(para
     assert packed.unpacked().params is not event.params
 
 
-def test_notification_packed_into_bytes_keeps_the_call_that_it_belongs_to() -> None:
+def test_notification_that_was_packed_into_bytes_still_refers_to_the_call_it_belongs_to() -> None:
     event = client_of(LATEST_LEGACY).receive(Notification("notifications/resources/list_changed", {}))
     assert isinstance(event, NotificationReceived)
     assert event.served is None
@@ -33,6 +33,6 @@ def test_notification_packed_into_bytes_keeps_the_call_that_it_belongs_to() -> N
     assert event.packed().unpacked().served == "a call"
 
 
-def test_event_for_an_ignored_message_is_not_noteworthy_by_default() -> None:
+def test_event_for_an_ignored_message_is_not_logged_by_default() -> None:
     assert not Ignored("late").noteworthy
     assert Ignored("wrong", noteworthy=True).noteworthy

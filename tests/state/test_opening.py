@@ -160,7 +160,7 @@ def test_server_with_require_initialized_serves_modern_requests_without_a_handsh
 # Modern requests
 
 
-def test_modern_request_is_served_without_a_handshake_and_changes_no_state() -> None:
+def test_modern_request_is_served_without_a_handshake_and_without_setting_a_revision() -> None:
     server = ConnectionState("server")
     request = accepted(server.receive(modern(1, "server/discover")))
     assert request.revision is LATEST_MODERN

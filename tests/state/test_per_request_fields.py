@@ -70,7 +70,7 @@ def test_requests_with_equal_capabilities_in_meta_share_a_cached_object(fields: 
     assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"sampling": {}}}), LATEST_MODERN) is sampling
 
 
-def test_request_meta_can_have_empty_capabilities_but_absent_ones_get_error_invalid_params(
+def test_request_without_client_capabilities_in_meta_gets_error_invalid_params(
     fields: PerRequestFields,
 ) -> None:
     assert not fields.capabilities({CLIENT_CAPABILITIES: {}}, LATEST_MODERN).supports("roots")

@@ -40,7 +40,7 @@ def life_in(phase: Phase) -> RequestScope:
 
 
 @pytest.mark.parametrize(("phase", "step"), list(product(Phase, Step)))
-def test_request_phase_changes_only_as_listed_in_the_table_and_other_steps_raise(phase: Phase, step: Step) -> None:
+def test_request_phase_changes_only_by_steps_listed_in_the_phase_table(phase: Phase, step: Step) -> None:
     life, after = life_in(phase), LEGAL.get((phase, step))
     if after is None:
         with pytest.raises(IllegalStep, match=f"invalid step {step.name} for a request in the phase {phase.name}"):
@@ -51,7 +51,7 @@ def test_request_phase_changes_only_as_listed_in_the_table_and_other_steps_raise
         assert life.phase is after
 
 
-def test_request_phase_table_in_the_docstring_matches_the_code() -> None:
+def test_phase_table_of_requests_in_the_docstring_matches_the_code() -> None:
     assert requests.__doc__ is not None
     rule, head, _, *rows = [
         line for line in requests.__doc__.splitlines() if line.startswith(("=", *Phase._member_names_, "phase"))
@@ -69,7 +69,7 @@ def test_request_phase_table_in_the_docstring_matches_the_code() -> None:
 
 
 @given(st.lists(st.sampled_from(Step)))
-def test_finished_request_never_changes_its_phase_and_a_cancelled_request_never_runs_again(steps: list[Step]) -> None:
+def test_finished_or_cancelled_request_never_runs_again(steps: list[Step]) -> None:
     life, phases = a_request(), [Phase.WAITING]
     for step in steps:
         try:

@@ -19,13 +19,13 @@ def request_of(size: int, **params: Any) -> InboundRequest:
     return accepted(ConnectionState("server").receive(Request(1, "tools/list", {"_meta": meta_of(), **params}, size)))
 
 
-def test_new_received_request_has_no_error_and_no_continuation() -> None:
+def test_newly_received_request_has_no_error_and_no_input_responses() -> None:
     request = request_of(100)
     assert (request.error, request.failed, request.continuation, request.packed) == (None, False, None, None)
 
 
 @pytest.mark.parametrize("size", [513, 100_000])
-def test_large_request_can_be_packed_into_json_text_and_is_equal_after_unpacking(size: int) -> None:
+def test_large_request_that_is_packed_into_json_text_is_equal_after_unpacking(size: int) -> None:
     request = request_of(size, name="größe", arguments=[1, {"a": None}])
     params, meta = request.params, request.meta
     request.pack()
@@ -43,7 +43,7 @@ def test_small_request_is_not_packed_into_json_text(size: int) -> None:
     assert (request.params is params, request.meta, request.packed) == (True, params["_meta"], None)
 
 
-def test_request_of_any_size_can_be_packed_if_its_json_text_is_given() -> None:
+def test_request_can_be_packed_into_json_text_that_was_already_encoded() -> None:
     request = request_of(10, name="x")
     params, text = request.params, encode_value(request.params)
     request.pack_as(text)
@@ -52,14 +52,14 @@ def test_request_of_any_size_can_be_packed_if_its_json_text_is_given() -> None:
     assert (request.params, request.meta) == (params, params["_meta"])
 
 
-def test_packed_request_stores_arguments_with_many_objects_as_json_text() -> None:
+def test_arguments_with_many_objects_are_kept_as_json_text_while_the_request_is_packed() -> None:
     request = request_of(1_000_000, name="x", arguments={"rows": [[] for _ in range(1000)]})
     request.put_away("arguments")
     assert type(request.params["arguments"]) is msgspec.Raw
     assert request.params["name"] == "x"
 
 
-def test_packed_request_does_not_replace_arguments_that_are_a_long_string() -> None:
+def test_arguments_that_contain_a_long_string_are_kept_unchanged_while_the_request_is_packed() -> None:
     request = request_of(1_000_000, name="x", arguments={"text": "x" * 100_000})
     params = request.params
     request.put_away("arguments")
@@ -97,11 +97,11 @@ def test_undeclared_client_capabilities_are_reported_as_missing() -> None:
     assert request.missing([]) == []
 
 
-def test_two_request_objects_are_never_equal() -> None:
+def test_two_request_objects_with_equal_contents_are_not_equal() -> None:
     assert request_of(1) != request_of(1)
 
 
-def test_continuation_after_input_required_has_no_request_state_by_default() -> None:
+def test_request_that_continues_after_an_input_request_has_no_request_state_by_default() -> None:
     first, other = Continuation({"q": 1}), Continuation({})
     assert (first.responses, first.state, first.answers) == ({"q": 1}, "", {})
     assert first.answers is not other.answers

@@ -118,7 +118,7 @@ def test_response_without_a_request_in_flight_is_ignored(
 
 
 @pytest.mark.parametrize("reply", [Response("1", {}), ErrorResponse("1", -1, "no")])
-def test_response_whose_id_has_another_json_type_ends_the_only_request_in_flight(
+def test_response_with_the_id_as_another_json_type_ends_the_only_request_in_flight(
     client: ConnectionState, call: OutboundRequest, reply: Any
 ) -> None:
     event = client.receive(reply)
@@ -126,7 +126,7 @@ def test_response_whose_id_has_another_json_type_ends_the_only_request_in_flight
     assert (event.request, client.outbound) == (call, ())
 
 
-def test_response_whose_id_has_another_json_type_ends_neither_of_two_requests(client: ConnectionState) -> None:
+def test_response_with_the_id_as_another_json_type_ends_neither_of_two_requests(client: ConnectionState) -> None:
     calls = tuple(client.open_request("ping", LATEST_LEGACY) for _ in range(2))
     assert isinstance(client.receive(Response("1", {})), Ignored)
     assert client.outbound == calls
@@ -173,7 +173,7 @@ def test_invalid_response_fails_the_request_with_its_id(
         b'{"result":{}}',
     ],
 )
-def test_invalid_response_without_a_known_id_fails_no_request(
+def test_invalid_response_without_the_id_of_a_request_fails_no_request(
     client: ConnectionState, call: OutboundRequest, line: bytes
 ) -> None:
     client.receive(decode(line))
@@ -257,7 +257,7 @@ def test_progress_of_a_finished_request_is_ignored(client: ConnectionState, call
 # Giving up
 
 
-def test_request_that_is_abandoned_requires_one_cancelled_notification(
+def test_client_that_abandons_a_request_must_send_one_cancelled_notification(
     client: ConnectionState, call: OutboundRequest
 ) -> None:
     assert client.abandon(call)
@@ -265,14 +265,14 @@ def test_request_that_is_abandoned_requires_one_cancelled_notification(
     assert client.outbound == ()
 
 
-def test_abandoned_request_that_is_finished_requires_no_cancelled_notification(
+def test_client_that_abandons_a_finished_request_must_not_send_a_cancelled_notification(
     client: ConnectionState, call: OutboundRequest
 ) -> None:
     client.receive(Response(call.id, {}))
     assert not client.abandon(call)
 
 
-def test_abandoned_initialize_requires_no_cancelled_notification() -> None:
+def test_client_that_abandons_initialize_must_not_send_a_cancelled_notification() -> None:
     client = ConnectionState("client")
     call = client.open_request("initialize", LATEST_LEGACY)
     assert not client.abandon(call)

@@ -41,7 +41,7 @@ def test_stateless_requests_with_the_same_id_can_run_concurrently() -> None:
     assert state.inbound == ()
 
 
-def test_stateless_request_that_awaits_input_is_no_longer_open() -> None:
+def test_request_to_a_stateless_server_is_finished_as_soon_as_it_awaits_input() -> None:
     state = StatelessState()
     request = accepted(state.receive(modern()))
     state.park(request)
@@ -72,7 +72,7 @@ def test_stateless_legacy_request_is_served_without_a_handshake() -> None:
     assert state.revision is None
 
 
-def test_stateless_initialize_sets_only_the_revision_of_its_response() -> None:
+def test_initialize_request_to_a_stateless_server_sets_no_revision_for_later_requests() -> None:
     state = StatelessState()
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     for _ in range(2):

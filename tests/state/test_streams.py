@@ -57,7 +57,7 @@ def test_notification_without_a_subscription_id_is_delivered_to_the_connection(p
     assert isinstance(client.receive(Notification(CHANGED, params)), NotificationReceived)
 
 
-def test_subscription_id_has_no_effect_in_legacy_revisions() -> None:
+def test_notification_with_a_subscription_id_in_a_legacy_revision_goes_to_the_connection() -> None:
     client = client_of(LATEST_LEGACY)
     assert isinstance(client.receive(tagged(1)), NotificationReceived)
 
@@ -96,7 +96,7 @@ def test_modern_server_cannot_cancel_a_client_request_that_is_not_a_listen_strea
     assert client.outbound == (call,)
 
 
-def test_abandoned_listen_stream_requires_a_cancelled_notification_if_it_has_not_ended() -> None:
+def test_client_that_abandons_an_open_listen_stream_must_send_a_cancelled_notification() -> None:
     client, left = listening()
     ended = client.open_request("subscriptions/listen", LATEST_MODERN)
     client.receive(cancel(ended.id))

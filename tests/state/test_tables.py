@@ -55,7 +55,7 @@ def test_abandoning_a_request_removes_only_that_request_and_returns_true_once() 
     assert tables.outbound == (two,)
 
 
-def test_abandoning_a_request_does_not_affect_one_with_the_same_id_on_another_connection() -> None:
+def test_abandoning_a_request_does_not_affect_a_request_of_another_connection_with_an_equal_id() -> None:
     tables, other = ConnectionState("client"), ConnectionState("client")
     call = tables.open_request("ping", LATEST_LEGACY)
     assert not tables.abandon(other.open_request("ping", LATEST_LEGACY))
@@ -107,7 +107,7 @@ def test_cancelled_request_cannot_await_input() -> None:
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_reused_id_of_a_request_that_awaits_input_refers_only_to_the_newer_request() -> None:
+def test_id_of_a_request_that_awaits_input_refers_to_a_newer_request_that_reuses_the_id() -> None:
     server, (parked,) = serving(5)
     server.park(parked)
     newer = accepted(server.receive(Request(5, "tools/list")))

@@ -25,7 +25,7 @@ def test_random_faults_differ_between_the_two_directions() -> None:
     assert received != drawn(plan)
 
 
-def test_random_fault_of_a_message_does_not_depend_on_query_order() -> None:
+def test_random_fault_of_a_message_does_not_depend_on_the_order_in_which_messages_are_checked() -> None:
     plan = RandomFaults(7, drop=0.5)
     forwards = drawn(plan)
     assert [plan(MessageInTransit("sent", number, b"{}")) for number in reversed(range(1000))] == forwards[::-1]
@@ -46,7 +46,7 @@ def test_random_delays_stay_below_their_maximum() -> None:
     assert 2.7 < max(seconds) <= 3
 
 
-def test_after_option_of_random_faults_lets_the_first_messages_pass() -> None:
+def test_random_faults_can_exempt_a_given_number_of_first_messages() -> None:
     assert drawn(RandomFaults(1, drop=1, after=2), 4) == [None, None, Drop(), Drop()]
 
 
@@ -56,7 +56,7 @@ def test_random_faults_refuse_an_invalid_probability_or_time(wrong: dict[str, fl
         RandomFaults(1, **wrong)  # type: ignore[arg-type]
 
 
-def test_garble_fault_with_a_fraction_above_one_is_refused() -> None:
+def test_fault_that_garbles_more_than_the_whole_message_is_refused() -> None:
     with pytest.raises(ValueError, match="from 0 to 1"):
         Garble(2)
 

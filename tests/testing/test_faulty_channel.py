@@ -73,7 +73,7 @@ async def through(direction: Direction, fault: Fault, *messages: bytes) -> list[
         (Disconnect(), [b"one", b"END"]),
     ],
 )
-async def test_injected_fault_applies_only_to_its_message(
+async def test_fault_injected_into_a_message_does_not_change_other_messages(
     autojump_clock: MockClock, direction: Direction, fault: Fault, arrives: list[bytes]
 ) -> None:
     assert await through(direction, fault, b"one", b"second", b"three") == arrives

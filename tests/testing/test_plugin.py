@@ -88,7 +88,7 @@ async def test_scripted_client_calls_a_tool(mcp_scripted_client, autojump_clock)
     assert "2 passed" in run_pytest(tmp_path).stdout
 
 
-def test_fixtures_override_revision_and_client_options(tmp_path: Path) -> None:
+def test_user_fixtures_can_override_protocol_revision_and_client_options_of_the_plugin(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         SERVER
         + """
@@ -102,7 +102,7 @@ def mcp_era():
 def mcp_client_options():
     return {"info": Implementation("me", "9"), "revision": "2025-06-18"}
 
-async def test_client_has_the_overridden_options(mcp_client):
+async def test_mcp_client_has_the_client_name_and_revision_set_by_fixtures(mcp_client):
     assert mcp_client.settings.info.name == "me"
     assert mcp_client.revision.name == "2025-06-18"
 """
@@ -123,7 +123,7 @@ def test_mcp_context_fixture_is_new_for_each_test(tmp_path: Path) -> None:
 import pytest
 
 @pytest.mark.parametrize("time", [1, 2])
-def test_context_has_only_its_own_progress_report(mcp_context, time):
+def test_mcp_context_contains_only_the_progress_report_of_this_test(mcp_context, time):
     assert mcp_context.progress(1)
     assert len(mcp_context.progress_reports) == 1
 """
@@ -158,7 +158,7 @@ def test_examples_on_the_testing_pages_pass(page: Path) -> None:
     assert ran.returncode == 0
 
 
-def test_examples_of_the_testing_pages_fail_for_a_server_without_cleanup(page: Path) -> None:
+def test_tests_on_the_testing_pages_fail_for_a_server_that_does_not_clean_up(page: Path) -> None:
     server = page / "report_server.py"
     server.write_text(server.read_text().replace("locked.discard(name)", "pass"))
     ran = run_pytest(page, "test_cancellation.py", "test_faults.py")

@@ -106,7 +106,7 @@ async def test_recording_context_reads_the_trace_context_from_meta() -> None:
     assert RecordingContext().trace is None
 
 
-async def test_recording_context_supports_only_capabilities_with_answers() -> None:
+async def test_recording_context_supports_only_the_client_capabilities_it_has_answers_for() -> None:
     ctx = RecordingContext(sampling=in_turn(HELLO), sampling_tools=True)
     assert ctx.client_supports("sampling.tools")
     assert not ctx.client_supports("elicitation")
@@ -115,7 +115,7 @@ async def test_recording_context_supports_only_capabilities_with_answers() -> No
     assert ctx.questions == []
 
 
-async def test_in_turn_function_returns_answers_in_order_and_raises_errors_among_them() -> None:
+async def test_recording_context_can_give_a_list_of_answers_and_errors_in_turn() -> None:
     ctx = RecordingContext(sampling=in_turn(HELLO, CodedError(-1, "the user said no")))
     assert await ctx.sample("one", max_tokens=1) == HELLO
     with pytest.raises(PeerError, match="the user said no"):
@@ -166,7 +166,7 @@ async def test_recording_context_raises_for_an_invalid_elicitation_form() -> Non
     assert ctx.questions == []
 
 
-async def test_recording_context_gives_raw_answers_to_raw_requests() -> None:
+async def test_recording_context_answers_raw_requests_with_json_objects() -> None:
     seen = list[Any]()
 
     def elicitation(params: ElicitFormParams) -> ElicitResult:
@@ -238,7 +238,7 @@ async def test_recording_context_raises_for_a_request_that_modern_servers_cannot
 # Cancellation
 
 
-async def test_cancel_of_a_recording_context_stops_the_handler_with_its_reason(autojump_clock: MockClock) -> None:
+async def test_cancelled_recording_context_stops_the_handler_with_the_given_reason(autojump_clock: MockClock) -> None:
     cleaned_up = list[str | None]()
 
     async def work(ctx: RequestContext) -> None:
@@ -262,7 +262,7 @@ async def test_cancel_of_a_recording_context_stops_the_handler_with_its_reason(a
     assert ctx.progress_reports == []
 
 
-async def test_recording_context_records_nothing_after_its_cancel() -> None:
+async def test_recording_context_records_nothing_after_it_is_cancelled() -> None:
     ctx = RecordingContext()
     ctx.cancel()
     await ctx.log.error("late")
@@ -353,7 +353,7 @@ async def test_sync_handler_can_be_tested_with_a_worker_context_around_a_recordi
     assert [log.data for log in ctx.logs] == ["from a thread"]
 
 
-async def test_request_context_subclass_with_one_overridden_method_can_be_used_as_a_fake() -> None:
+async def test_subclass_of_request_context_can_replace_a_single_method_in_tests() -> None:
     class OnlyRoots(RequestContext):
         async def list_roots(self) -> list[Root]:
             return MANY_ROOTS
@@ -367,7 +367,7 @@ async def test_request_context_subclass_with_one_overridden_method_can_be_used_a
         await ctx.sample("hi", max_tokens=1)
 
 
-async def test_recording_context_records_elicitation_complete_if_it_would_be_sent(autojump_clock: MockClock) -> None:
+async def test_recording_context_records_an_elicitation_complete_notification(autojump_clock: MockClock) -> None:
     async def visit(_: Any) -> ElicitResult:
         return ElicitResult("accept")
 
@@ -406,7 +406,7 @@ class Position:
     row: int
 
 
-def test_task_of_a_recording_context_reads_its_restored_value_as_a_class() -> None:
+def test_checkpoint_restored_in_a_recorded_task_can_be_read_as_a_class() -> None:
     assert RecordedTask(restored={"row": 5}).restored_as(Position) == Position(5)
     with pytest.raises(ValueError, match="row"):
         RecordedTask(restored={}).restored_as(Position)

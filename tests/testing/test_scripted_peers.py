@@ -58,7 +58,7 @@ async def test_scripted_client_can_connect_to_a_server_in_every_revision(
         await client.expect_text(call, "HI")
 
 
-async def test_scripted_client_open_returns_the_initialize_result(autojump_clock: MockClock) -> None:
+async def test_scripted_client_that_opens_a_connection_gets_the_initialize_result(autojump_clock: MockClock) -> None:
     async with open_scripted_client(a_server(), revision=None) as client:
         result = await client.open(LEGACY)
     assert result is not None
@@ -81,7 +81,7 @@ async def test_scripted_client_can_answer_a_server_request(autojump_clock: MockC
         await client.expect_text(call, "file:///x")
 
 
-async def test_scripted_client_expect_error_matches_code_and_message(autojump_clock: MockClock) -> None:
+async def test_scripted_client_can_expect_an_error_with_a_code_and_message(autojump_clock: MockClock) -> None:
     async with open_scripted_client(a_server(), MODERN) as client:
         call = await client.request("tools/call", {"name": "nobody"})
         error = await client.expect_error(call, -32602)
@@ -172,7 +172,7 @@ async def test_failure_in_a_server_script_is_raised_from_the_with_block(autojump
             pass
 
 
-async def test_failure_in_a_server_script_while_it_opens_is_raised(autojump_clock: MockClock) -> None:
+async def test_failure_in_a_server_script_while_the_client_connects_is_raised(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.expect_request("ping")
 
@@ -197,7 +197,7 @@ async def test_failure_in_a_server_script_is_raised_in_place_of_a_later_exceptio
     assert isinstance(caught.value.__cause__, LookupError)
 
 
-async def test_exception_in_the_with_block_is_raised_if_the_server_script_still_waits(
+async def test_exception_in_the_with_block_of_a_scripted_server_ends_a_script_that_still_waits(
     autojump_clock: MockClock,
 ) -> None:
     async def script(server: ScriptedServer) -> None:
@@ -245,7 +245,7 @@ async def test_unexpected_message_error_shows_expectation_message_and_transcript
     assert caught.value.got["id"] == call
 
 
-async def test_patience_of_a_scripted_peer_uses_the_trio_clock(autojump_clock: MockClock) -> None:
+async def test_timeout_of_a_scripted_peer_follows_the_trio_clock(autojump_clock: MockClock) -> None:
     ours, _ = memory_transport_pair()
     with pytest.raises(MissingMessage, match="nothing within 7 seconds"):
         await ScriptedPeer(ours, patience=7).expect({"id": 1})
@@ -275,7 +275,7 @@ async def test_expect_end_method_fails_after_a_timeout_or_a_message(autojump_clo
     await peer.expect_end()
 
 
-async def test_scripted_peer_until_skips_messages_but_keeps_skipped_messages_in_the_transcript(
+async def test_messages_that_a_scripted_peer_skips_are_kept_in_the_transcript(
     autojump_clock: MockClock,
 ) -> None:
     ours, theirs = memory_transport_pair()

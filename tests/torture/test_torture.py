@@ -94,7 +94,7 @@ def test_each_public_coroutine_in_a_torture_test_module_is_a_scenario(
     assert defined == {each.id.replace("-", "_") for each in scenarios}
 
 
-async def test_find_tools_function_returns_the_tools_or_none_for_an_unsupported_revision() -> None:
+async def test_tools_found_for_torture_scenarios_are_none_for_an_unsupported_revision() -> None:
     assert await find_tools(Command(SERVER), "modern") == NAMES
     legacy_only = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
     assert await find_tools(legacy_only, "modern") is None

@@ -55,7 +55,9 @@ def test_simulation_detects_a_cancel_acknowledged_before_the_handler_ended(monke
     assert found("'stopped'")
 
 
-def test_simulation_detects_a_handler_that_runs_after_its_reported_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_a_handler_that_still_runs_after_it_was_reported_as_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its acknowledgement comes while its tasks still clean up."""
     cancel = RequestScope.cancel
 
@@ -93,7 +95,7 @@ def test_simulation_detects_a_lost_client_notification(monkeypatch: pytest.Monke
     assert found("the server heard")
 
 
-def test_simulation_detects_a_lost_broadcast_notification(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_that_some_subscribers_miss_a_notification(monkeypatch: pytest.MonkeyPatch) -> None:
     told, turns = ClientSubscriptions.send_extension_notification, iter(range(10**9))
 
     def tell_most(self: ClientSubscriptions, row: Any, params: Any) -> None:
@@ -139,7 +141,7 @@ def test_simulation_detects_a_handler_that_is_not_cancelled(monkeypatch: pytest.
     assert found("still runs")
 
 
-def test_simulation_detects_a_request_entry_that_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_that_a_finished_request_is_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     finish, turns = ConnectionState.finish, iter(range(10**9))
 
     def finish_most(self: ConnectionState, request: Any) -> bool:
@@ -152,12 +154,14 @@ def test_simulation_detects_a_request_entry_that_is_never_removed(monkeypatch: p
     assert found("requests are left")
 
 
-def test_simulation_detects_cancel_records_that_are_never_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_that_records_of_how_cancelled_calls_ended_are_never_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Endings, "_forget_old", lambda _: None)
     assert found("endings are left")
 
 
-def test_simulation_detects_a_handler_that_awaits_input_and_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_detects_that_a_handler_that_awaits_input_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Parking, "_ring", lambda *_: None)
     monkeypatch.setattr(Parking, "remove", lambda *_: False)
     assert found("parked")
