@@ -146,7 +146,7 @@ async def test_misspelled_option_raises_type_error_that_names_the_function_and_i
 
 @pytest.mark.parametrize("module", [aio, blocking])
 @pytest.mark.parametrize("name", ["open_http", "open_group", "open_memory", "open_stdio", "open_tcp", "open_unix"])
-def test_misspelled_option_of_asyncio_and_blocking_functions_suggests_the_correct_option(
+def test_error_for_a_misspelled_option_of_an_asyncio_or_blocking_function_suggests_the_correct_name(
     module: Any, name: str
 ) -> None:
     arguments: dict[str, tuple[Any, ...]] = {"open_group": ({},), "open_tcp": ("127.0.0.1", 1), "open_stdio": (["x"],)}
@@ -307,7 +307,7 @@ def strings() -> Iterator[tuple[str, str]]:
                 yield f"{file.relative_to(SOURCE)}:{node.lineno}", node.value
 
 
-def test_calls_quoted_in_error_messages_match_the_function_signatures() -> None:
+def test_code_suggested_in_error_messages_matches_the_function_signatures() -> None:
     wrong = list[str]()
     seen = 0
     for place, text in chain(strings(), ADVICE):

@@ -128,7 +128,7 @@ def checked_fields() -> Any:
         ((1, 2, 3, 4, 5), {}),
     ],
 )
-def test_first_instances_of_a_class_have_the_same_values_as_later_instances(
+def test_instances_created_before_and_after_the_init_is_generated_have_equal_values(
     make: Any, args: tuple[Any, ...], given: dict[str, Any]
 ):
     def made() -> Any:
@@ -188,13 +188,13 @@ def test_generated_init_of_a_frozen_class_runs_validators_if_they_are_not_disabl
 
 
 @pytest.mark.parametrize("instance", [Named(one=1), FrozenChecked(1, 2), DerivedOfFrozen(1, [2]), Checked(3)])
-def test_evolve_returns_an_object_equal_to_the_one_from_attrs_evolve(instance: Any):
+def test_evolve_function_of_the_package_returns_the_same_as_attrs_evolve(instance: Any):
     name = attrs.fields(type(instance))[0].name
     assert evolve(instance) == attrs.evolve(instance) == instance
     assert evolve(instance, **{name: 7}) == attrs.evolve(instance, **{name: 7}) != instance
 
 
-def test_class_with_a_validator_uses_the_init_of_attrs():
+def test_class_with_a_validator_keeps_the_init_method_of_attrs():
     assert init_of(Checked, frozen=False) is None
     with pytest.raises(TypeError, match="must be <class 'int'>"):
         Checked("1")  # pyright: ignore[reportArgumentType]

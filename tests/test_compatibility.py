@@ -91,7 +91,7 @@ def test_recorded_public_api_is_up_to_date() -> None:
     assert public() == json.loads(FILE.read_text()), "run python -m tests.test_compatibility"
 
 
-def test_recorded_public_api_lists_the_same_names_as_the_reference_pages() -> None:
+def test_recorded_public_api_contains_all_names_on_the_reference_pages() -> None:
     explained_names = {
         f"{section if section.startswith('trio_mcp.') else 'trio_mcp'}.{told.name}"
         for section, listed in sections().items()

@@ -81,7 +81,7 @@ def test_documented_compose_file_matches_the_compose_schema(tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout
 
 
-def test_services_in_the_documented_compose_file_refer_to_each_other() -> None:
+def test_names_of_services_in_the_documented_compose_file_are_consistent() -> None:
     (compose,) = loaded("yaml-compose")
     services = compose["services"]
     replicas = {name: service for name, service in services.items() if name.startswith("mcp-")}
@@ -105,7 +105,7 @@ def test_documented_kubernetes_manifests_match_the_schema(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_documented_kubernetes_manifests_refer_to_each_other() -> None:
+def test_names_in_the_documented_kubernetes_manifests_are_consistent() -> None:
     of = {each["kind"]: each for each in loaded("yaml-kubernetes")}
     deployment = of["Deployment"]["spec"]
     labels, pod = deployment["template"]["metadata"]["labels"], deployment["template"]["spec"]
@@ -125,7 +125,7 @@ def test_documented_kubernetes_manifests_refer_to_each_other() -> None:
     assert secret["key"] in of["Secret"]["stringData"]
 
 
-def test_documented_stop_grace_periods_cover_the_documented_drain_timeout() -> None:
+def test_documented_stop_grace_periods_are_longer_than_the_documented_drain_timeout() -> None:
     named = re.findall(r"Limits\(drain_delay=(\d+), drain_timeout=(\d+)\)", PAGES)
     assert set(named) == {("5", "20")}
     least = 5 + 20 + math.ceil(Limits().shutdown_grace) + 5

@@ -75,7 +75,7 @@ def test_quickstart_client_prints_the_number_of_words(folder: Path) -> None:
     assert run(folder, "count_client.py") == "2\n"
 
 
-def test_quickstart_host_shows_progress_and_stops_at_its_timeout(folder: Path) -> None:
+def test_quickstart_host_program_shows_progress_until_the_call_times_out(folder: Path) -> None:
     printed = run(folder, "host.py")
     assert "Progress(progress=" in printed
     assert printed.endswith("processed 2 items\n")

@@ -59,12 +59,12 @@ def first_cells(page: Page, heading: str) -> list[str]:
     return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
 
 
-def test_documented_lists_of_cancel_causes_and_endings_are_complete() -> None:
+def test_documented_tables_of_cancel_causes_and_ways_a_cancelled_call_ends_are_complete() -> None:
     assert sorted(first_cells(CANCELLATION, "Causes")) == sorted(CancelCause.__members__)
     assert sorted(first_cells(CONFIRMED, "Endings")) == sorted(get_args(EndState))
 
 
-def test_rulings_cited_on_the_cancellation_page_exist_on_the_rulings_page() -> None:
+def test_rules_cited_by_number_on_the_cancellation_page_exist_on_the_rulings_page() -> None:
     named = {
         int(number)
         for numbers in re.findall(r"rulings? ([\d and]+)\)", CANCELLATION.text)

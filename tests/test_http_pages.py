@@ -195,7 +195,7 @@ async def test_asgi_example_mounts_the_server_in_each_framework(
         assert await processed(f"http://127.0.0.1:{port}{path}") == "processed 2 items"
 
 
-def test_documented_http_arguments_are_complete_and_limits_exist() -> None:
+def test_documented_table_of_serve_http_arguments_is_complete() -> None:
     table = HTTP.split("| argument of `serve_http` |")[1].split("\n\n")[0]
     named = re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:]))
     taken = [*serve_http.__annotations__, *HTTPOptions.__annotations__]

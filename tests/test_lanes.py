@@ -26,9 +26,7 @@ def config(lane: str, *arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("lane", "left_out"), [("quick", True), ("commands", False), ("schedules", True), ("all", False)]
 )
-def test_pytest_lane_option_runs_only_the_test_files_of_that_lane_and_lane_all_runs_every_file(
-    lane: str, left_out: bool
-) -> None:
+def test_pytest_with_lane_option_runs_only_the_test_files_of_the_group_named_lane(lane: str, left_out: bool) -> None:
     assert leaves_out(TESTS / "cli" / "test_demo.py", config(lane, "tests")) is left_out
 
 
@@ -44,30 +42,32 @@ def test_pytest_lane_option_runs_only_the_test_files_of_that_lane_and_lane_all_r
         ("all", ["commands"], False),
     ],
 )
-def test_test_with_a_lane_mark_runs_in_that_lane(lane: str, marks: list[str], left_out: bool) -> None:
+def test_marked_test_runs_only_if_the_lane_option_selects_the_marked_group(
+    lane: str, marks: list[str], left_out: bool
+) -> None:
     item: Any = SimpleNamespace(path=TESTS / "test_lanes.py", get_closest_marker=set(marks).__contains__)
     assert leaves_out_test(item, config(lane, "tests")) is left_out
     assert not leaves_out_test(item, config(lane, "tests/test_lanes.py"))
 
 
-def test_file_with_a_marked_test_is_collected_in_the_lane_of_the_mark() -> None:
+def test_test_file_with_a_marked_test_is_collected_if_the_lane_option_selects_the_mark() -> None:
     assert not leaves_out(TESTS / "test_otel.py", config("commands", "tests"))
     assert leaves_out(TESTS / "test_otel.py", config("schedules", "tests"))
 
 
-def test_file_named_on_the_command_line_runs_in_any_lane() -> None:
+def test_test_file_named_on_the_command_line_runs_whatever_the_lane_option_selects() -> None:
     demo = TESTS / "cli" / "test_demo.py"
     assert not leaves_out(demo, config("quick", "tests/cli/test_demo.py"))
     assert not leaves_out(demo, config("quick", "tests/jsonrpc", "tests/cli/test_demo.py::test_x"))
     assert leaves_out(demo, config("quick", "tests/cli"))
 
 
-def test_every_lane_option_value_collects_test_folders_and_helper_modules() -> None:
+def test_folders_and_helper_modules_are_collected_whatever_the_lane_option_selects() -> None:
     assert not leaves_out(TESTS / "cli", config("schedules", "tests"))
     assert not leaves_out(TESTS / "cli" / "commands.py", config("schedules", "tests"))
 
 
-def test_files_assigned_to_test_lanes_exist_and_are_in_one_lane() -> None:
+def test_each_test_file_assigned_to_a_lane_of_tests_exists() -> None:
     assert [file for file in LANES if not file.is_file()] == []
     assert set() == COMMANDS & SCHEDULES
 
@@ -78,7 +78,7 @@ def test_files_and_folders_named_in_the_ci_script_exist() -> None:
     assert [path for path in named if not (TESTS.parent / path).exists()] == []
 
 
-def test_tests_that_start_processes_are_in_the_commands_lane_or_listed_as_exceptions() -> None:
+def test_test_files_that_start_processes_do_not_run_in_the_quick_lane_unless_listed() -> None:
     quick = {
         file.relative_to(TESTS).as_posix()
         for file in TESTS.rglob("test_*.py")

@@ -29,13 +29,13 @@ def test_each_package_is_on_the_code_map() -> None:
     assert {package for package in packages if f"`{package}/" not in MAP} == set()
 
 
-def test_each_module_of_the_request_runtime_is_on_the_code_map() -> None:
+def test_each_module_of_the_runtime_requests_package_is_on_the_code_map() -> None:
     modules = {module.name for module in (PACKAGE / "runtime" / "requests").glob("[a-z]*.py")}
     assert {module for module in modules if f"`{module}`" not in MAP} == set()
 
 
 @pytest.mark.parametrize("page", ["architecture", "map"])
-def test_module_named_without_its_folder_on_a_code_page_exists(page: str) -> None:
+def test_file_name_of_a_module_on_a_code_page_belongs_to_an_existing_module(page: str) -> None:
     names = set(re.findall(r"`(\w+\.py)`", (ROOT / "docs" / f"{page}.md").read_text()))
     assert {name for name in names if not any(PACKAGE.rglob(name))} == set()
 
@@ -61,11 +61,11 @@ def test_each_package_is_listed_in_the_layers_on_the_architecture_page() -> None
     assert {package for package in packages if f"`{package}/`" not in layers} == set()
 
 
-def test_rulings_page_numbers_its_rulings_consecutively() -> None:
+def test_numbers_on_the_rulings_page_are_consecutive() -> None:
     assert sorted(RULINGS) == list(range(1, len(RULINGS) + 1))
 
 
-def test_rulings_cited_in_source_and_tests_exist_on_the_rulings_page() -> None:
+def test_rules_cited_by_number_in_source_and_tests_exist_on_the_rulings_page() -> None:
     files = [file for folder in ("src", "tests") for file in (ROOT / folder).rglob("*.py")]
     lists = {file: re.findall(r"(?i)\brulings?\s+(\d+(?:(?:,| and| to)\s+\d+)*)", file.read_text()) for file in files}
     cited = {

@@ -265,7 +265,7 @@ async def test_traceparent_of_an_untraced_caller_is_the_parent_of_the_server_spa
     assert own.parent is None
 
 
-async def test_current_span_is_linked_if_the_request_has_its_own_traceparent(
+async def test_server_span_of_a_request_with_a_traceparent_links_to_the_current_span(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     with recorded.provider.get_tracer("host").start_as_current_span("hosting") as hosting:
@@ -339,7 +339,7 @@ async def test_sampling_request_has_a_client_span_and_a_handler_span(
         assert span.parent.span_id == parent.context.span_id
 
 
-async def test_handler_with_several_input_required_results_has_one_span_linked_to_the_last_call(
+async def test_handler_that_requests_input_several_times_has_one_span(
     autojump_clock: MockClock, recorded: Recorded
 ) -> None:
     server = Server("asking", tracing=recorded.tracing)
@@ -561,7 +561,7 @@ async def test_duration_metric_includes_the_time_in_the_queue(
     assert waits[-3:] == [(0, True), (2, True), (4, True)]
 
 
-async def test_metrics_gauges_of_a_server_are_observed_while_the_server_exists(
+async def test_metrics_of_running_requests_and_connections_are_reported_while_the_server_exists(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:
     async with open_memory(server) as client, trio.open_nursery() as nursery:
@@ -590,7 +590,7 @@ def events(span: ReadableSpan) -> list[str]:
     return [event.name for event in span.events]
 
 
-async def test_span_of_a_cancelled_handler_has_events_for_receipt_and_delivery_of_the_cancel_and_cleanup(
+async def test_span_of_a_cancelled_handler_has_events_for_the_cancel_and_for_the_cleanup(
     server: Server, recorded: Recorded, autojump_clock: MockClock
 ) -> None:
     @server.tool

@@ -196,7 +196,7 @@ def test_every_regular_expression_matches_in_linear_time(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", PATTERNS)
-def test_step_counter_finds_the_same_matches_as_the_regular_expression(place: str) -> None:
+def test_counter_of_regular_expression_steps_finds_the_same_matches_as_the_expression(place: str) -> None:
     pattern = patterns_at(place)[0]
     chance, pieces, steps = random.Random(2), [*pieces_of(pattern), "a", "0", " ", "\n"], Steps(pattern)
     for _ in range(30):

@@ -62,7 +62,7 @@ async def carry(members: Fleet) -> None:
     assert text_of(answer.json) == "hello {'name': 'Ada'} from 0"
 
 
-async def test_prometheus_page_shows_server_metrics_until_its_task_ends() -> None:
+async def test_prometheus_page_is_served_until_the_task_that_serves_it_ends() -> None:
     page = PrometheusPage()
     server = Server("measured", tracing=page.tracing)
 

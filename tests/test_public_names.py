@@ -32,7 +32,7 @@ def test_each_public_name_is_listed_once(space: str) -> None:
     assert len(set(module(space).__all__)) == len(module(space).__all__)
 
 
-def test_each_public_name_is_exported_by_only_one_namespace() -> None:
+def test_each_public_name_is_exported_by_only_one_public_module() -> None:
     assert len(names(*FACE)) == sum(len(module(space).__all__) for space in FACE)
 
 

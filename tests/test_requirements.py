@@ -80,7 +80,7 @@ def test_files_listed_in_requirements_exist() -> None:
     assert sorted(name for name in named if not (TESTS / name).is_file()) == []
 
 
-def test_requirement_rows_have_unique_ids_and_list_their_test_files() -> None:
+def test_requirement_rows_have_unique_ids() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     found = ROW.findall(text)
     assert len(found) == len(re.findall(r"^- \*\*", text, re.MULTILINE)), "each is a row as it is read here"

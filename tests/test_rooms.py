@@ -68,7 +68,7 @@ def absolute(node: ast.ImportFrom, importer: str) -> str:
     return ".".join([*room, node.module or ""])
 
 
-def test_folders_of_tests_are_named_after_packages() -> None:
+def test_each_folder_of_tests_has_the_name_of_a_package_folder() -> None:
     tests = Path(__file__).parent
     folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
     of_rooms = {folder for folder in folders if folder.parts and (PACKAGE / folder.parts[0]).is_dir()}

@@ -227,7 +227,9 @@ async def test_allowed_origins_example_refuses_other_origins(tmp_path: Path, por
                 assert (reply.status == 403) is not is_allowed
 
 
-async def test_on_authenticated_example_returns_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_on_authenticated_example_returns_the_subscription_plan_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = Page("security/oauth-server.md")
     for example in page.write(tmp_path, monkeypatch):
         auth = example.load("caller_plan").auth

@@ -120,7 +120,7 @@ async def test_time_limit_middleware_cancels_a_slow_request_with_an_error(
 
 
 @pytest.mark.parametrize(("inner", "words"), [(3, "3 seconds"), (9, "5 seconds")])
-async def test_shorter_of_two_time_limit_middlewares_cancels_the_handler_with_cause_deadline(
+async def test_shorter_of_a_tool_timeout_and_a_time_limit_middleware_cancels_the_handler(
     inner: float, words: str, autojump_clock: MockClock
 ) -> None:
     server, causes = Server("s"), list[Any]()
@@ -177,7 +177,7 @@ async def test_time_limit_middleware_cancels_a_handler_in_a_thread(autojump_cloc
     assert seen == [CancelCause.DEADLINE]
 
 
-async def test_time_rate_and_concurrency_limit_middleware_does_not_apply_to_listen_streams(
+async def test_middleware_that_limits_time_rate_or_concurrency_does_not_apply_to_listen_streams(
     server: Server, autojump_clock: MockClock
 ) -> None:
     server.middleware(time_limit(5))
@@ -265,7 +265,7 @@ async def test_rate_limit_of_a_caller_continues_after_a_reconnect(server: Server
         await busy(ann.call_tool("other"))
 
 
-async def test_rate_limit_by_tool_is_shared_by_callers_and_by_all_unknown_tools(
+async def test_rate_limit_by_tool_counts_calls_of_all_callers_together(
     server: Server, autojump_clock: MockClock
 ) -> None:
     keys: list[Any] = []
@@ -287,7 +287,7 @@ async def test_rate_limit_by_tool_is_shared_by_callers_and_by_all_unknown_tools(
     assert keys == ["other", "other", "sleep", None, None, "slow://{seconds}", "slow://{seconds}"]
 
 
-async def test_request_refused_by_the_rate_limit_consumes_no_token_of_the_bucket(
+async def test_request_refused_by_the_rate_limit_does_not_count_towards_the_limit(
     server: Server, autojump_clock: MockClock
 ) -> None:
     server.middleware("tools/call")(rate_limit(1, period=10))
@@ -337,7 +337,7 @@ async def test_replicas_share_the_rate_limit_of_a_caller(autojump_clock: MockClo
         assert one.ways.uses["rate_limits.acquire"] == 3
 
 
-async def test_replicas_distinguish_two_rate_limits_by_their_position(autojump_clock: MockClock) -> None:
+async def test_replicas_count_two_equal_rate_limits_of_a_server_separately(autojump_clock: MockClock) -> None:
     both = limited(partial(rate_limit, 5, period=10), partial(rate_limit, 5, period=10))
     async with fleet(both, auth=guarded) as (one, two):
         for number in range(5):
@@ -399,7 +399,7 @@ async def test_rate_limit_counts_per_process_during_a_storage_outage(
     assert len([each for each in caplog.messages if "counts in each process separately until the storage" in each]) == 1
 
 
-async def test_rate_limit_applied_inside_another_middleware_counts_per_process(autojump_clock: MockClock) -> None:
+async def test_rate_limit_that_another_middleware_calls_counts_per_process(autojump_clock: MockClock) -> None:
     def add(server: Server, members: Fleet, number: int) -> None:
         limited()(server, members, number)
         limit = rate_limit(1, period=10)

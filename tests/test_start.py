@@ -190,7 +190,7 @@ def test_lazy_import_triggers_no_garbage_collection_of_imported_objects():
     assert ended.stdout.strip() == "[]"
 
 
-def test_lazy_import_keeps_objects_frozen_by_the_program():
+def test_lazy_import_does_not_unfreeze_objects_that_the_program_froze_for_the_garbage_collector():
     code = "import gc, trio_mcp; gc.freeze(); trio_mcp.Server; print(gc.get_freeze_count() > 0)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "True"

@@ -68,7 +68,7 @@ async def test_task_host_example_answers_elicitation_of_a_task(
     assert printed.endswith("cancelled\n")
 
 
-async def test_host_without_an_elicitation_handler_can_start_a_task_that_another_client_answers() -> None:
+async def test_elicitation_of_a_task_can_be_answered_by_a_client_that_did_not_start_the_task() -> None:
     server = Server("publisher")
 
     @server.tool(task="required")

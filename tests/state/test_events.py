@@ -33,6 +33,6 @@ def test_notification_that_was_packed_into_bytes_still_refers_to_the_call_it_bel
     assert event.packed().unpacked().served == "a call"
 
 
-def test_event_for_an_ignored_message_is_not_logged_by_default() -> None:
+def test_event_for_an_ignored_message_is_not_logged_as_a_warning_by_default() -> None:
     assert not Ignored("late").noteworthy
     assert Ignored("wrong", noteworthy=True).noteworthy

@@ -20,7 +20,7 @@ async def stream() -> AsyncGenerator[trio.SocketStream]:
     await trio.aclose_forcefully(stream)
 
 
-async def test_drop_tracebacks_keeps_an_os_error_but_removes_its_traceback(stream: trio.SocketStream) -> None:
+async def test_os_error_that_caused_a_broken_stream_is_kept_without_its_traceback(stream: trio.SocketStream) -> None:
     with pytest.raises(trio.BrokenResourceError) as caught:
         await stream.send_all(b"x")
     cause = caught.value.__cause__
@@ -31,7 +31,7 @@ async def test_drop_tracebacks_keeps_an_os_error_but_removes_its_traceback(strea
     assert cause.__traceback__ is None
 
 
-async def test_drop_tracebacks_clears_the_error_of_a_locally_closed_stream(stream: trio.SocketStream) -> None:
+async def test_traceback_of_the_os_error_behind_a_locally_closed_stream_is_removed(stream: trio.SocketStream) -> None:
     stream.socket.close()
     with pytest.raises(trio.ClosedResourceError) as caught:
         await stream.send_all(b"x")
@@ -43,7 +43,9 @@ async def test_drop_tracebacks_clears_the_error_of_a_locally_closed_stream(strea
 
 
 @pytest.mark.parametrize("act", ["break", "raise"])
-async def test_until_broken_keeps_the_traceback_of_an_outer_exception(stream: trio.SocketStream, act: str) -> None:
+async def test_block_that_ends_when_its_stream_breaks_keeps_the_traceback_of_an_outer_exception(
+    stream: trio.SocketStream, act: str
+) -> None:
     kept: list[BaseException] = []
     try:
         raise OSError("the application's")
@@ -56,7 +58,7 @@ async def test_until_broken_keeps_the_traceback_of_an_outer_exception(stream: tr
     assert kept[0].__traceback__ is not None
 
 
-async def test_until_broken_with_block_ends_when_the_stream_breaks(stream: trio.SocketStream) -> None:
+async def test_with_block_that_tolerates_a_broken_stream_ends_when_the_stream_breaks(stream: trio.SocketStream) -> None:
     done: list[int] = []
     with until_broken():
         done.append(1)
@@ -65,6 +67,6 @@ async def test_until_broken_with_block_ends_when_the_stream_breaks(stream: trio.
     assert done == [1]
 
 
-async def test_until_broken_propagates_other_exceptions() -> None:
+async def test_with_block_that_tolerates_a_broken_stream_propagates_other_exceptions() -> None:
     with pytest.raises(ZeroDivisionError), until_broken():
         raise ZeroDivisionError

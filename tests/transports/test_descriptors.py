@@ -124,7 +124,7 @@ async def test_descriptor_stream_delivers_a_large_message_completely_to_a_slow_r
     stream.close()
 
 
-async def test_send_nowait_writes_until_the_pipe_is_full_and_returns_the_length(both: Both) -> None:
+async def test_descriptor_stream_writes_without_waiting_until_the_pipe_is_full(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     with trio.testing.assert_no_checkpoints():
         assert stream.send_nowait(b"now") == 3
@@ -146,7 +146,7 @@ async def test_send_nowait_writes_until_the_pipe_is_full_and_returns_the_length(
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
-async def test_send_nowait_to_a_closed_peer_returns_0_without_raising(kind: str) -> None:
+async def test_descriptor_stream_that_writes_without_waiting_returns_0_for_a_closed_peer(kind: str) -> None:
     both = Both(kind)
     stream = DescriptorStream(both.read_fd, both.write_fd)
     both.close_peer()
@@ -220,7 +220,7 @@ async def test_descriptor_stream_yields_to_other_tasks_while_it_reads_a_regular_
 
 
 @pytest.mark.parametrize("missing", ["read", "write"])
-async def test_closed_descriptor_raises_os_error_and_leaves_no_open_descriptor(missing: str) -> None:
+async def test_descriptor_stream_on_a_closed_descriptor_raises_os_error(missing: str) -> None:
     both = Both("pipe")
     os.close(both.read_fd if missing == "read" else both.write_fd)
     before = sorted(os.listdir("/proc/self/fd"))
@@ -256,7 +256,7 @@ async def test_task_that_waits_to_receive_raises_when_the_descriptor_stream_clos
 
 
 @pytest.mark.parametrize("kind", ["pipe", "pty"])
-async def test_terminal_is_reopened_by_name_and_pipe_is_polled_if_proc_is_not_mounted(
+async def test_descriptor_stream_works_on_terminals_and_pipes_if_proc_is_not_mounted(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_open = os.open

@@ -30,7 +30,7 @@ REQUEST = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
         ([b"[" + ANSWER[:-1] + b"]\n"], [b"[" + ANSWER[:-1] + b"]"]),
     ],
 )
-async def test_text_that_a_server_prints_before_its_first_response_is_put_on_its_own_line(
+async def test_text_that_a_server_prints_before_its_first_response_is_separated_from_the_response(
     chunks: list[bytes], lines: list[bytes]
 ) -> None:
     send, receive = memory_stream_one_way_pair()

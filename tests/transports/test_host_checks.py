@@ -171,7 +171,7 @@ def test_empty_allowed_hosts_raise_value_error() -> None:
         host_checks_for("127.0.0.1", None, [])
 
 
-def test_host_checks_rebuilt_from_their_own_values_are_equal() -> None:
+def test_host_checks_created_from_the_values_of_other_host_checks_equal_them() -> None:
     checks = host_checks_for("127.0.0.1", ["https://App.example:443", "null"], ["MCP.example:*", "other:8000"])
     assert host_checks_for(None, checks.allowed_origins, checks.allowed_hosts) == checks
 

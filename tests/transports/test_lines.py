@@ -101,7 +101,7 @@ async def test_error_for_a_skipped_line_contains_at_most_its_start_and_end(size:
     st.data(),
 )
 @example([b"\xef\xbb\xbf", b"bcdefgh", b"\n"], None)
-def test_line_transport_splits_lines_in_the_same_way_at_any_chunk_boundary(
+def test_line_transport_finds_the_same_lines_wherever_the_received_bytes_are_split(
     parts: list[bytes], data: st.DataObject | None
 ) -> None:
     text = b"".join(parts)
@@ -131,7 +131,7 @@ async def test_cancelled_receive_on_a_line_transport_loses_no_bytes() -> None:
     assert await channel.receive() == b"half"
 
 
-async def test_line_transport_buffers_further_lines_received_in_the_same_read() -> None:
+async def test_line_transport_buffers_valid_lines_that_arrive_together() -> None:
     channel = LineTransport(Chunks([b"{1}\n", b"{2}\n{3", b"}\n{4}\n{5}\n{", b"6}\n"]), 1000)
     received = list[tuple[bytes, list[bytes]]]()
     for _ in range(3):
@@ -145,7 +145,7 @@ async def test_line_transport_buffers_further_lines_received_in_the_same_read() 
 
 @pytest.mark.parametrize("odd", [b"", b" ", b"\r", b"z", b"|", b"}", b"{" + b"x" * 20])
 @pytest.mark.parametrize("place", range(3))
-async def test_line_transport_does_not_buffer_lines_received_together_with_an_invalid_line(
+async def test_line_transport_does_not_buffer_lines_that_arrive_together_with_an_invalid_line(
     odd: bytes, place: int
 ) -> None:
     lines = [b"{1}", b"{2}", b"{3}"]
@@ -159,7 +159,7 @@ async def test_line_transport_does_not_buffer_lines_received_together_with_an_in
     assert [line for line in received if line != odd] == [b"{0}", b"{1}", b"{2}", b"{3}", b"{4}"]
 
 
-async def test_line_transport_does_not_buffer_the_line_after_the_rest_of_a_skipped_line() -> None:
+async def test_line_transport_does_not_buffer_a_line_that_arrives_with_the_rest_of_a_skipped_line() -> None:
     channel = LineTransport(Chunks([b"{0}\n{" + b"x" * 30, b"\n{1}\n{2}\n"]), 20)
     assert await channel.receive() == b"{0}"
     with pytest.raises(UnreadableFrame):
@@ -204,7 +204,7 @@ def direct(request: pytest.FixtureRequest) -> Iterator[tuple[ByteStream, int, in
             os.close(fd)
 
 
-async def test_send_nowait_of_a_line_transport_sends_a_line_without_a_checkpoint(
+async def test_line_transport_can_send_a_line_without_a_checkpoint(
     direct: tuple[ByteStream, int, int],
 ) -> None:
     stream, _, read_fd = direct
@@ -215,7 +215,7 @@ async def test_send_nowait_of_a_line_transport_sends_a_line_without_a_checkpoint
     await channel.aclose()
 
 
-async def test_send_nowait_sends_the_first_part_of_a_line_that_does_not_fit(
+async def test_line_transport_sends_the_part_of_a_line_that_fits_without_waiting(
     direct: tuple[ByteStream, int, int],
 ) -> None:
     stream, _, read_fd = direct
@@ -234,7 +234,7 @@ async def test_send_nowait_sends_the_first_part_of_a_line_that_does_not_fit(
     await channel.aclose()
 
 
-async def test_send_nowait_on_a_broken_stream_returns_0_and_send_raises_connection_lost(
+async def test_line_transport_on_a_broken_stream_sends_nothing_without_waiting_and_then_raises(
     direct: tuple[ByteStream, int, int],
 ) -> None:
     stream, write_fd, read_fd = direct
@@ -250,13 +250,13 @@ async def test_send_nowait_on_a_broken_stream_returns_0_and_send_raises_connecti
         await channel.send(b"{}\n")
 
 
-async def test_send_nowait_on_an_unsupported_stream_returns_0() -> None:
+async def test_line_transport_sends_nothing_without_waiting_on_an_unsupported_stream() -> None:
     stream = Chunks([])
     assert LineTransport(stream, 1000).send_nowait(b"{}\n") == 0
     assert not stream.sent
 
 
-async def test_send_nowait_sends_at_most_four_lines_between_checkpoints() -> None:
+async def test_line_transport_sends_at_most_four_lines_between_checkpoints() -> None:
     stream, write_fd, read_fd = pipe()
     channel = LineTransport(stream, 1000)
     assert [channel.send_nowait(b"{}\n") for _ in range(6)] == [3, 3, 3, 3, 0, 0]
@@ -270,7 +270,7 @@ async def test_send_nowait_sends_at_most_four_lines_between_checkpoints() -> Non
     os.close(read_fd)
 
 
-async def test_send_nowait_returns_0_while_several_lines_were_received_together() -> None:
+async def test_line_transport_sends_nothing_without_waiting_while_received_lines_are_unread() -> None:
     stream, write_fd, read_fd = pipe()
     channel = LineTransport(stream, 1000)
     os.write(write_fd, b"{}\n{}\n")
@@ -300,7 +300,7 @@ async def test_broken_stream_raises_connection_lost_in_send_and_receive() -> Non
         await channel.receive()
 
 
-async def test_line_transport_raises_end_of_channel_at_every_receive_after_the_end() -> None:
+async def test_line_transport_raises_end_of_channel_at_each_receive_call_after_end_of_file() -> None:
     channel = LineTransport(Chunks([b"a\n"]), 1000)
     assert await channel.receive() == b"a"
     for _ in range(2):

@@ -81,7 +81,9 @@ async def test_memory_transport_sends_and_receives_without_a_checkpoint_if_possi
         assert await theirs.receive() == b"now"
 
 
-async def test_send_nowait_on_a_memory_transport_wakes_a_task_that_waits_to_receive(nursery: trio.Nursery) -> None:
+async def test_message_sent_without_waiting_on_a_memory_transport_wakes_the_waiting_receiver(
+    nursery: trio.Nursery,
+) -> None:
     ours, theirs = memory_transport_pair()
     received: list[bytes] = []
 
@@ -95,7 +97,7 @@ async def test_send_nowait_on_a_memory_transport_wakes_a_task_that_waits_to_rece
     assert received == [b"now"]
 
 
-async def test_send_nowait_sends_nothing_if_the_memory_transport_is_full() -> None:
+async def test_full_memory_transport_sends_nothing_without_waiting() -> None:
     ours, theirs = memory_transport_pair(capacity=10)
     assert ours.send_nowait(b"larger than the wire\n") == len(b"larger than the wire\n")
     assert ours.send_nowait(b"waits\n") == 0
@@ -104,7 +106,7 @@ async def test_send_nowait_sends_nothing_if_the_memory_transport_is_full() -> No
 
 
 @pytest.mark.parametrize("closer", ["ours", "theirs"])
-async def test_send_nowait_on_a_closed_memory_transport_returns_0(closer: str) -> None:
+async def test_closed_memory_transport_sends_nothing_without_waiting(closer: str) -> None:
     ours, theirs = memory_transport_pair()
     await (ours if closer == "ours" else theirs).aclose()
     assert ours.send_nowait(b"late\n") == 0

@@ -186,7 +186,7 @@ def test_sse_comments_inside_an_event_do_not_count_towards_its_size() -> None:
     assert read(b"data: a\n" + b": keep alive\n" * 100 + b"data: b\n\n", limit=20) == [Event("message", b"a\nb", "")]
 
 
-def test_sse_events_before_a_too_long_event_are_returned_first() -> None:
+def test_sse_events_before_a_too_long_event_are_returned_before_the_error() -> None:
     assert read(b"data: a\n\ndata: 0123456789\n\ndata: b\n\n", limit=10) == [Event("message", b"a", ""), "too long"]
 
 
@@ -222,7 +222,9 @@ def test_sse_stream_is_read_even_if_it_arrives_byte_by_byte(end: bytes) -> None:
 
 
 @given(STREAMS, st.data())
-def test_sse_reader_returns_the_same_events_at_any_chunk_boundary(stream: bytes, draw: st.DataObject) -> None:
+def test_sse_reader_returns_the_same_events_wherever_the_received_bytes_are_split(
+    stream: bytes, draw: st.DataObject
+) -> None:
     limit = draw.draw(st.sampled_from([8, 20, 1000]))
     cuts = sorted(draw.draw(st.lists(st.integers(0, len(stream)))))
     chunks = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]

@@ -210,7 +210,9 @@ def test_http_parser_reads_requests_like_h11_except_for_listed_differences(data:
 
 @settings(max_examples=examples(300))
 @given(requests(), st.data())
-def test_http_parser_gives_the_same_result_at_any_chunk_boundary(data: bytes, more: st.DataObject) -> None:
+def test_http_parser_gives_the_same_result_wherever_the_received_bytes_are_split(
+    data: bytes, more: st.DataObject
+) -> None:
     cuts = sorted(more.draw(st.sets(st.integers(0, len(data)), max_size=4)))
     pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
     whole, cut = by_us(data), by_us(*pieces)

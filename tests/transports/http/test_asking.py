@@ -60,7 +60,7 @@ async def pair(request: pytest.FixtureRequest) -> object:
     return await socket_pair() if request.param == "socket" else None
 
 
-async def test_request_is_served_with_its_body_and_caller_after_it_is_admitted(desk: Desk, pair: object) -> None:
+async def test_http_request_is_served_after_the_server_has_authorized_the_caller(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -70,7 +70,7 @@ async def test_request_is_served_with_its_body_and_caller_after_it_is_admitted(d
         assert client.app.requests[0].caller == "alice"
 
 
-async def test_request_can_be_admitted_before_its_body_has_arrived(desk: Desk) -> None:
+async def test_caller_of_an_http_request_can_be_authorized_before_the_body_arrives(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post()[:-5])
         await client.settle()
@@ -80,7 +80,7 @@ async def test_request_can_be_admitted_before_its_body_has_arrived(desk: Desk) -
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
-async def test_body_that_arrives_in_pieces_during_admission_is_complete(desk: Desk) -> None:
+async def test_request_body_that_arrives_in_pieces_during_authorization_is_complete(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         for byte in post():
             await client.send(bytes((byte,)))
@@ -89,7 +89,7 @@ async def test_body_that_arrives_in_pieces_during_admission_is_complete(desk: De
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
-async def test_server_sends_no_100_continue_before_the_caller_is_admitted(desk: Desk) -> None:
+async def test_server_sends_no_100_continue_before_the_caller_is_authorized(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         await client.settle()
@@ -101,7 +101,7 @@ async def test_server_sends_no_100_continue_before_the_caller_is_admitted(desk: 
         await client.until(b"hello")
 
 
-async def test_server_sends_no_100_continue_to_a_refused_caller(desk: Desk) -> None:
+async def test_server_sends_no_100_continue_to_a_caller_without_authorization(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         desk.decide(UNKNOWN)
@@ -109,7 +109,9 @@ async def test_server_sends_no_100_continue_to_a_refused_caller(desk: Desk) -> N
         assert not client.app.requests
 
 
-async def test_connection_stays_open_after_a_refusal_if_the_body_has_arrived(desk: Desk, pair: object) -> None:
+async def test_http_connection_stays_open_after_a_refused_request_whose_body_has_arrived(
+    desk: Desk, pair: object
+) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         desk.decide(UNKNOWN)
@@ -119,7 +121,7 @@ async def test_connection_stays_open_after_a_refusal_if_the_body_has_arrived(des
         assert (await client.until(b"again")).startswith(b"HTTP/1.1 200")
 
 
-async def test_pipelined_requests_are_admitted_and_answered_in_order(desk: Desk, pair: object) -> None:
+async def test_pipelined_requests_are_authorized_and_answered_in_order(desk: Desk, pair: object) -> None:
     paths = ["/a", "/b", "/c"]
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(*(post(path.encode(), path=path.encode()) for path in paths))
@@ -134,7 +136,7 @@ async def test_pipelined_requests_are_admitted_and_answered_in_order(desk: Desk,
         assert [head.path for head in desk.asked] == paths
 
 
-async def test_each_of_many_pipelined_requests_is_admitted(desk: Desk) -> None:
+async def test_each_of_many_pipelined_requests_is_authorized(desk: Desk) -> None:
     desk.decide(Admitted())
     async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post() * 100)
@@ -144,7 +146,7 @@ async def test_each_of_many_pipelined_requests_is_admitted(desk: Desk) -> None:
         assert len(desk.asked) == 100
 
 
-async def test_request_admitted_immediately_is_answered_after_an_earlier_request_with_slow_admission(
+async def test_pipelined_request_waits_for_the_slow_authorization_of_an_earlier_request(
     desk: Desk,
 ) -> None:
     def admit(head: RequestHead) -> HeadDecision:
@@ -159,7 +161,7 @@ async def test_request_admitted_immediately_is_answered_after_an_earlier_request
         assert [each.caller for each in client.app.requests] == ["asked", "known"]
 
 
-async def test_client_that_disconnects_during_admission_cancels_the_admission(desk: Desk, pair: object) -> None:
+async def test_client_that_disconnects_during_authorization_cancels_the_authorization(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -169,7 +171,7 @@ async def test_client_that_disconnects_during_admission_cancels_the_admission(de
         assert not client.app.requests
 
 
-async def test_server_stops_reading_if_too_many_bytes_arrive_during_admission(desk: Desk) -> None:
+async def test_server_stops_reading_if_too_many_bytes_arrive_during_authorization(desk: Desk) -> None:
     bounds = HttpBounds(max_unserved_bytes=1000)
     async with serving(App(admitting=desk.admit), bounds, pair=await socket_pair()) as client:
         body = b"x" * 3_999_999 + b"y"
@@ -189,7 +191,7 @@ async def test_server_stops_reading_if_too_many_bytes_arrive_during_admission(de
             assert client.app.requests[0].body == body
 
 
-async def test_connection_timeouts_are_paused_during_admission(desk: Desk) -> None:
+async def test_http_connection_timeouts_are_paused_during_authorization(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         client.tick(0)
         await client.send(post()[:-5])
@@ -203,7 +205,7 @@ async def test_connection_timeouts_are_paused_during_admission(desk: Desk) -> No
         await client.until(b"hello")
 
 
-async def test_body_timeout_begins_when_the_request_is_admitted(desk: Desk) -> None:
+async def test_http_body_timeout_begins_when_the_request_is_authorized(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post()[:-5])
         await client.settle()
@@ -213,7 +215,9 @@ async def test_body_timeout_begins_when_the_request_is_admitted(desk: Desk) -> N
         assert (await client.only_answer())[0] == 408
 
 
-async def test_http_request_that_awaits_admission_is_still_answered_during_shutdown(desk: Desk, pair: object) -> None:
+async def test_http_request_that_awaits_authorization_is_still_answered_during_shutdown(
+    desk: Desk, pair: object
+) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -224,7 +228,7 @@ async def test_http_request_that_awaits_admission_is_still_answered_during_shutd
         assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
 
 
-async def test_immediate_shutdown_cancels_the_admission_of_a_request(desk: Desk) -> None:
+async def test_immediate_shutdown_cancels_the_authorization_of_a_request(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post())
         await client.settle()
@@ -233,7 +237,7 @@ async def test_immediate_shutdown_cancels_the_admission_of_a_request(desk: Desk)
         assert desk.cancelled == 1
 
 
-async def test_exception_during_admission_is_raised_unchanged(desk: Desk) -> None:
+async def test_exception_during_authorization_of_a_request_is_raised_unchanged(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post())
         failure = ZeroDivisionError()
@@ -242,7 +246,7 @@ async def test_exception_during_admission_is_raised_unchanged(desk: Desk) -> Non
         assert client.failure is failure
 
 
-async def test_invalid_chunk_received_during_admission_gets_status_400_after_the_request_is_admitted(
+async def test_invalid_chunk_received_during_authorization_gets_status_400_afterwards(
     desk: Desk,
 ) -> None:
     async with serving(App(admitting=desk.admit)) as client:
@@ -251,7 +255,7 @@ async def test_invalid_chunk_received_during_admission_gets_status_400_after_the
         assert (await client.only_answer())[0] == 400
 
 
-async def test_disconnect_after_admission_is_detected(desk: Desk) -> None:
+async def test_disconnect_of_the_client_after_authorization_is_detected(desk: Desk) -> None:
     async with serving(App(later, admitting=desk.admit)) as client:
         await client.send(post())
         desk.decide(Admitted())
@@ -261,7 +265,7 @@ async def test_disconnect_after_admission_is_detected(desk: Desk) -> None:
         assert client.app.requests[0].gone == 1
 
 
-async def test_refused_head_request_gets_a_response_without_a_body(desk: Desk) -> None:
+async def test_head_request_without_authorization_gets_a_response_without_a_body(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"HEAD /mcp HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         desk.decide(UNKNOWN)

@@ -132,7 +132,7 @@ def slowly(_: RequestHead) -> HeadDecision:
     responds=st.sampled_from([answering, streaming, later]),
     looks=st.sampled_from([at_once, slowly]),
 )
-async def test_each_request_is_answered_or_reported_as_disconnected_at_any_chunk_boundary(
+async def test_each_request_is_answered_or_reported_as_disconnected_wherever_the_bytes_are_split(
     data: bytes, cuts: set[int], ends: int, responds: Any, looks: Any
 ) -> None:
     app = App(responds, looks)

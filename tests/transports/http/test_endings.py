@@ -133,7 +133,7 @@ async def test_client_that_closes_its_sending_side_still_receives_a_response_tha
         assert client.app.requests[0].gone == 0
 
 
-async def test_pipelined_bytes_do_not_end_the_request_that_runs() -> None:
+async def test_bytes_of_the_next_request_do_not_end_the_running_request() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST + POST[:20])
         await client.settle()
@@ -290,7 +290,7 @@ async def test_client_that_sends_only_empty_lines_does_not_extend_the_idle_timeo
         assert await client.rest() == b""
 
 
-async def test_running_request_has_no_time_limit_in_the_http_connection() -> None:
+async def test_http_connection_sets_no_time_limit_for_a_running_request() -> None:
     async with serving(App(later)) as client:
         await client.send(POST)
         await client.settle()

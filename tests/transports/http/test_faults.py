@@ -48,7 +48,7 @@ async def test_chunked_body_beyond_the_limit_gets_status_413() -> None:
 
 
 @pytest.mark.parametrize("framing", [LONG, CHUNKED])
-async def test_client_that_first_sends_its_whole_body_can_read_the_refusal(framing: bytes) -> None:
+async def test_client_that_sends_the_whole_body_before_it_reads_can_read_the_refusal(framing: bytes) -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(framing)
         for _ in range(8):
@@ -108,7 +108,7 @@ async def test_connection_closes_two_seconds_after_the_body_of_a_refused_request
         assert client.ended.is_set()
 
 
-async def test_connection_that_discards_the_body_of_a_refused_request_counts_as_idle() -> None:
+async def test_http_connection_counts_as_idle_while_it_discards_the_body_of_a_refused_request() -> None:
     async with serving(App(admitting=turned_away), pair=await socket_pair()) as client:
         await client.send(ALLOWED)
         await client.settle()
@@ -228,7 +228,7 @@ async def test_exception_in_a_response_stream_truncates_the_stream_and_is_raised
         assert client.app.requests[0].gone == 1
 
 
-async def test_refusal_of_unreadable_headers_does_not_contain_their_values() -> None:
+async def test_response_to_a_request_with_invalid_headers_does_not_contain_the_header_values() -> None:
     app = App(later)
     async with serving(app) as client:
         await client.send(head(b"Authorization: Bearer secret\x01"))

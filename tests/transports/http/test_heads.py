@@ -81,14 +81,14 @@ VARIATIONS = {
 
 
 @pytest.mark.parametrize("name", VARIATIONS)
-def test_request_with_a_cached_head_gives_the_same_result_as_the_first_parse(name: str) -> None:
+def test_request_headers_taken_from_the_cache_equal_the_parsed_headers(name: str) -> None:
     data = VARIATIONS[name] + b"x" * 12
     for similar in (REPEATED, REPEATED.replace(b"/mcp", b"http://here/mcp")):
         expected = outcome(RequestReader(BOUNDS), data)
         assert outcome(reader_after(*[similar] * 3), data) == expected
 
 
-def test_request_head_that_differs_in_any_byte_except_content_length_is_parsed_again() -> None:
+def test_request_headers_that_differ_in_more_than_content_length_are_parsed_again() -> None:
     last, digits = remembering(REPEATED), REPEATED.index(b"10\r\n")
     for place in range(len(REPEATED)):
         for value in range(256):
@@ -105,7 +105,9 @@ def test_request_head_that_differs_in_any_byte_except_content_length_is_parsed_a
             assert last.lookup(REPEATED[:place] + more + REPEATED[place:]) is None
 
 
-def test_request_head_that_equals_the_previous_two_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_headers_that_equal_the_headers_of_the_previous_two_requests_are_not_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     parsed = list[bytes]()
 
     def noted(raw: bytes, bounds: HttpBounds) -> RequestHead:
@@ -120,7 +122,7 @@ def test_request_head_that_equals_the_previous_two_is_not_parsed_again(monkeypat
     assert parsed == [REPEATED, REPEATED]  # the first one is not remembered: most streams have no second one
 
 
-def test_request_head_longer_than_4096_bytes_is_not_cached() -> None:
+def test_request_headers_longer_than_4096_bytes_are_not_cached() -> None:
     long = REPEATED.replace(b"Bearer a", b"Bearer " + b"a" * 4096)
     assert remembering(long).lookup(long) is None
 
@@ -134,7 +136,7 @@ def test_headers_changed_by_one_request_do_not_affect_the_next_request() -> None
         found.headers["seen"] = found.accepts = "yes"
 
 
-async def test_access_token_in_a_cached_request_head_is_verified_each_time() -> None:
+async def test_access_token_in_cached_request_headers_is_verified_for_each_request() -> None:
     tokens, (headers, body) = issued(), modern("tools/list")
     async with in_memory(Server("judging"), auth=protected(tokens, cache_for=1e-9)) as endpoint:
         connection = await endpoint.connect()
@@ -144,7 +146,7 @@ async def test_access_token_in_a_cached_request_head_is_verified_each_time() -> 
         assert (await connection.ask("POST", {**headers, **bearer("alice-1")}, body)).status == 401
 
 
-def test_returned_headers_that_are_changed_do_not_affect_the_head_cache() -> None:
+def test_headers_that_are_changed_after_they_were_returned_do_not_affect_the_header_cache() -> None:
     last, head = HeadCache(), read_head(REPEATED, BOUNDS)
     last.store(REPEATED, head)
     last.store(REPEATED, head)

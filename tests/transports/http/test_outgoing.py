@@ -12,7 +12,7 @@ from trio_mcp.transports.http.heads import HttpBounds
 from trio_mcp.transports.http.responses import OutgoingBytes, answer_bytes
 
 
-async def test_http_bytes_that_fit_the_socket_buffer_are_sent_without_a_writer_task() -> None:
+async def test_http_response_that_fits_the_socket_buffer_is_sent_without_a_writer_task() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     assert outgoing.put(b"now")
@@ -22,7 +22,7 @@ async def test_http_bytes_that_fit_the_socket_buffer_are_sent_without_a_writer_t
     await theirs.aclose()
 
 
-async def test_http_bytes_queued_while_other_bytes_wait_are_sent_in_order() -> None:
+async def test_queued_bytes_of_http_responses_are_sent_in_order() -> None:
     ours, theirs = memory_stream_pair()
     outgoing = OutgoingBytes(ours)
     assert not outgoing.put(b"first ")
@@ -33,7 +33,7 @@ async def test_http_bytes_queued_while_other_bytes_wait_are_sent_in_order() -> N
     assert await theirs.receive_some() == b"first second"
 
 
-async def test_response_body_queued_separately_is_sent_between_its_head_and_the_next_response() -> None:
+async def test_response_body_queued_separately_is_sent_after_its_headers_and_before_the_next_response() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     assert not outgoing.put(b"head ", b"body ")
@@ -63,7 +63,7 @@ def test_response_body_over_64_kib_is_sent_separately_without_copying() -> None:
     assert answer_bytes(answer, close=True, has_body=False) == (head, b"")
 
 
-async def test_http_bytes_queued_during_a_write_are_sent_after_the_earlier_bytes() -> None:
+async def test_bytes_of_an_http_response_queued_during_a_write_are_sent_after_the_earlier_bytes() -> None:
     ours, theirs = await socket_pair()
     outgoing = OutgoingBytes(ours)
     outgoing.put(b"x" * 10_000_000)
@@ -78,7 +78,7 @@ async def test_http_bytes_queued_during_a_write_are_sent_after_the_earlier_bytes
     await theirs.aclose()
 
 
-async def test_response_stream_is_written_chunked_after_its_head() -> None:
+async def test_response_stream_is_written_chunked_after_its_headers() -> None:
     ours, theirs = memory_stream_pair()
     outgoing, pieces = OutgoingBytes(ours), Pieces()
     outgoing.put_stream(b"head ", pieces, chunked=True)
@@ -89,7 +89,7 @@ async def test_response_stream_is_written_chunked_after_its_head() -> None:
     assert await theirs.receive_some() == b"head 5\r\npiece\r\n0\r\n\r\n"
 
 
-async def test_large_piece_of_a_response_stream_is_sent_as_one_chunk() -> None:
+async def test_large_part_of_a_response_stream_is_sent_as_a_single_http_chunk() -> None:
     ours, theirs = memory_stream_pair()
     outgoing, pieces = OutgoingBytes(ours), Pieces()
     outgoing.put_stream(b"", pieces, chunked=True)
@@ -140,7 +140,7 @@ async def test_write_timeout_of_a_stream_counts_time_in_which_the_client_acknowl
 
 
 @needs_filters
-async def test_response_stream_ends_if_the_client_does_not_acknowledge_its_comments_in_time() -> None:
+async def test_response_stream_ends_if_the_client_does_not_acknowledge_sse_comments_in_time() -> None:
     pair = await socket_pair()
     pieces = Pieces()
     app = App(lambda exchange: exchange.response.stream(200, TEXT, pieces))

@@ -53,7 +53,7 @@ def life_in(phase: ConnectionPhase) -> ConnectionLife:
 
 
 @pytest.mark.parametrize(("phase", "step"), list(product(P, S)))
-def test_http_connection_goes_to_the_phase_listed_in_the_table_or_raises(
+def test_http_connection_changes_its_phase_only_by_steps_listed_in_the_phase_table(
     phase: ConnectionPhase, step: ConnectionStep
 ) -> None:
     life, after = life_in(phase), LEGAL.get((phase, step))
@@ -69,7 +69,7 @@ def test_http_connection_goes_to_the_phase_listed_in_the_table_or_raises(
         assert life.since is None
 
 
-def test_connection_phase_table_in_the_docstring_matches_the_code() -> None:
+def test_phase_table_of_http_connections_in_the_docstring_matches_the_code() -> None:
     assert phases.__doc__ is not None
     rule, head, _, *rows = [
         line for line in phases.__doc__.splitlines() if line.startswith(("=", *P._member_names_, "phase"))

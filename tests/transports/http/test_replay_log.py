@@ -29,7 +29,7 @@ def lines(kept: ReplayLog, cursor: str) -> list[bytes]:
     return [line for _, line in kept.after(cursor).events]
 
 
-def test_replay_after_a_cursor_returns_only_events_of_its_stream() -> None:
+def test_replay_after_an_event_id_returns_only_later_events_of_the_same_stream() -> None:
     kept = log()
     one, two = kept.open(), kept.open()
     first = extended(kept, one, [b"a\n"])
@@ -50,7 +50,7 @@ def test_sse_event_ids_are_visible_ascii_and_unique_in_the_session() -> None:
     assert all(re.fullmatch(r"[!-~]+", each) for each in ids)
 
 
-def test_replay_stream_has_a_cursor_before_its_first_event() -> None:
+def test_replay_can_start_before_the_first_event_of_a_stream() -> None:
     kept = log()
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -60,7 +60,7 @@ def test_replay_stream_has_a_cursor_before_its_first_event() -> None:
     assert lines(kept, primed) == [b"a\n", b"b\n"]
 
 
-def test_replay_cursor_stays_valid_if_it_is_used_twice() -> None:
+def test_replay_after_the_same_event_id_can_be_requested_twice() -> None:
     kept = log()
     stream = kept.open()
     cursor = extended(kept, stream, [b"a\n"])
@@ -69,7 +69,7 @@ def test_replay_cursor_stays_valid_if_it_is_used_twice() -> None:
     assert kept.after(cursor) == kept.after(cursor)
 
 
-def test_replay_cursor_of_another_session_is_reported_as_unknown() -> None:
+def test_event_id_of_another_session_is_reported_as_unknown_at_replay() -> None:
     one, two = log(), log()
     cursor = extended(one, one.open(), [b"a\n"])
     two.extend(two.open(), [b"x\n"])
@@ -80,7 +80,7 @@ def test_replay_cursor_of_another_session_is_reported_as_unknown() -> None:
 @pytest.mark.parametrize(
     "change", ["{}0", "{}-", "-{}", "{} ", " {}", "", "-", "1", "{}-1", "{}\u0661", "{}" + "1" * 5000]
 )
-def test_replay_cursor_that_no_stream_issued_is_reported_as_unknown(change: str) -> None:
+def test_event_id_that_no_stream_issued_is_reported_as_unknown_at_replay(change: str) -> None:
     kept = log()
     cursor = extended(kept, kept.open(), [b"a\n"])
     with pytest.raises(BadCursor, match="this session has no stream"):
@@ -88,7 +88,7 @@ def test_replay_cursor_that_no_stream_issued_is_reported_as_unknown(change: str)
 
 
 @pytest.mark.parametrize("digits", ["2", "01", "+1", "1.0", "-1", "\u0661"])
-def test_replay_cursor_with_a_number_that_its_stream_did_not_issue_is_reported_as_unknown(digits: str) -> None:
+def test_event_id_with_a_number_that_the_stream_never_used_is_reported_as_unknown_at_replay(digits: str) -> None:
     kept = log()
     stream = kept.open()
     kept.extend(stream, [b"a\n"])
@@ -96,7 +96,7 @@ def test_replay_cursor_with_a_number_that_its_stream_did_not_issue_is_reported_a
         kept.after(f"{stream}-{digits}")
 
 
-def test_replay_cursor_before_dropped_events_is_expired_but_later_cursors_are_valid() -> None:
+def test_replay_after_an_event_id_fails_if_the_following_event_was_dropped() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     cursors = [kept.cursor(stream), *(extended(kept, stream, [b"x" * 500 + b"\n"]) for _ in range(10))]
@@ -115,7 +115,7 @@ def is_good(kept: ReplayLog, cursor: str) -> bool:
     return True
 
 
-def test_replay_stream_beyond_its_limit_does_not_affect_other_streams() -> None:
+def test_stream_that_exceeds_its_replay_limit_does_not_affect_other_streams() -> None:
     kept = log(stream=3 * KIB)
     one, two = kept.open(), kept.open()
     primed = kept.cursor(one)
@@ -166,7 +166,7 @@ def test_sse_stream_that_finished_without_events_is_kept_until_it_expires() -> N
     assert kept.after(kept.cursor(stream)).finished
 
 
-def test_finished_replay_streams_can_expire_in_any_order() -> None:
+def test_finished_sse_streams_kept_for_replay_can_expire_in_any_order() -> None:
     kept = log()
     late, soon = kept.open(), kept.open()
     kept.finish(late, 9.0)
@@ -187,7 +187,7 @@ def test_replay_log_whose_events_expired_uses_no_more_memory_than_a_new_one() ->
     assert kept.size == log().size == 0
 
 
-def test_many_finished_streams_stay_within_the_replay_limit() -> None:
+def test_memory_of_many_finished_sse_streams_stays_within_the_replay_limit() -> None:
     kept = log(session=64 * KIB)
     tracemalloc.start()
     try:
@@ -205,7 +205,7 @@ def test_many_finished_streams_stay_within_the_replay_limit() -> None:
 
 
 @pytest.mark.parametrize("events", [0, 1])
-def test_finished_empty_streams_evict_no_events(events: int) -> None:
+def test_finished_sse_streams_without_events_evict_no_events_of_other_streams(events: int) -> None:
     kept = log(session=16 * KIB)
     for _ in range(1000):
         stream = kept.open()
@@ -221,7 +221,7 @@ def test_finished_empty_streams_evict_no_events(events: int) -> None:
     assert kept.size > 15 * KIB, "no more is given up than has to be"
 
 
-def test_events_that_exactly_fill_the_replay_limits_are_kept() -> None:
+def test_sse_events_that_exactly_fill_the_replay_limits_are_kept() -> None:
     kept = ReplayLog(2 * 300, 256 + 2 * 300)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -230,14 +230,14 @@ def test_events_that_exactly_fill_the_replay_limits_are_kept() -> None:
     assert len(lines(kept, primed)) == 2
 
 
-def test_unfinished_stream_keeps_its_latest_cursor_valid() -> None:
+def test_last_event_id_of_an_unfinished_sse_stream_stays_valid_for_replay() -> None:
     kept = log(session=KIB)
     streams = [kept.open() for _ in range(10)]
     cursors = [extended(kept, stream, [b"a\n"]) for stream in streams]
     assert all(is_good(kept, cursor) for cursor in cursors)
 
 
-def test_newest_undelivered_replay_event_is_kept_whatever_its_size() -> None:
+def test_newest_undelivered_sse_event_is_kept_for_replay_whatever_its_size() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -255,7 +255,7 @@ def test_newest_undelivered_replay_event_is_kept_whatever_its_size() -> None:
         kept.after(primed)
 
 
-def test_replay_event_counts_towards_the_limit_after_a_newer_event_follows() -> None:
+def test_oversized_undelivered_sse_event_is_dropped_from_replay_when_newer_events_follow() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -268,7 +268,7 @@ def test_replay_event_counts_towards_the_limit_after_a_newer_event_follows() -> 
     assert lines(kept, large) == [b"a\n", b"b\n", b"c\n"]
 
 
-def test_replay_log_returns_the_events_it_still_has_and_reports_missing_events() -> None:
+def test_replay_of_a_stream_with_dropped_events_returns_the_remaining_events_and_reports_the_loss() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -320,7 +320,7 @@ def test_closed_replay_log_stores_no_events_but_still_issues_event_ids() -> None
     assert shared.size == 0
 
 
-def test_undelivered_result_in_the_replay_log_reserves_no_space_for_finished_empty_streams() -> None:
+def test_undelivered_result_stays_in_the_replay_log_when_many_empty_streams_finish() -> None:
     kept = log(session=16 * KIB)
     first = kept.open()
     kept.extend(first, [b"r\n"], awaited=True)

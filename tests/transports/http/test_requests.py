@@ -210,7 +210,7 @@ def test_malicious_request_head_is_refused_with_its_status(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (_, data) in HOSTILE.items() if len(data) < 600])
-def test_malicious_request_head_is_refused_in_the_same_way_at_any_chunk_boundary(name: str) -> None:
+def test_malicious_request_headers_are_refused_wherever_the_received_bytes_are_split(name: str) -> None:
     status, data = HOSTILE[name]
     for cut in range(len(data)):
         with pytest.raises(BadRequest) as refused:
@@ -219,7 +219,7 @@ def test_malicious_request_head_is_refused_in_the_same_way_at_any_chunk_boundary
 
 
 @pytest.mark.parametrize("name", [name for name, (_, data) in HOSTILE.items() if len(data) >= 600])
-def test_oversized_request_head_is_refused_in_the_same_way_at_any_chunk_boundary(name: str) -> None:
+def test_oversized_request_headers_are_refused_wherever_the_received_bytes_are_split(name: str) -> None:
     status, data = HOSTILE[name]
     for cut in (1, 100, 8_000, 16_383, 16_384, 16_385, len(data) - 1):
         with pytest.raises(BadRequest) as refused:
@@ -242,7 +242,7 @@ def test_plain_http_server_refuses_tls_bytes_after_the_first_byte() -> None:
         reader.head()
 
 
-def test_header_line_without_a_carriage_return_is_refused_before_the_head_is_complete() -> None:
+def test_header_line_without_a_carriage_return_is_refused_before_all_headers_arrive() -> None:
     reader = RequestReader(HttpBounds())
     reader.feed(b"GET / HTTP/1.1\n")
     with pytest.raises(BadRequest, match="CRLF"):
@@ -254,7 +254,7 @@ def test_header_line_without_a_carriage_return_is_refused_before_the_head_is_com
 CHUNKED = head(b"Transfer-Encoding: Chunked")
 
 
-def test_http_request_is_parsed_in_the_same_way_at_any_chunk_boundary() -> None:
+def test_http_request_is_parsed_in_the_same_way_wherever_the_received_bytes_are_split() -> None:
     for data in (
         head(b"Content-Length: 5") + b"hello" + b"GET",
         CHUNKED + b'3;a="b";c\r\n\r\n\r\r\n0004\r\n\n\r\n\r\r\n00;x\r\nTrailer: 1\r\nOther: 2\r\n\r\nGET',
@@ -299,7 +299,7 @@ def test_chunked_body_is_joined_and_trailers_are_ignored() -> None:
         b"0\r\nContent-Length: 3\r\n\r\n",
     ],
 )
-def test_invalid_chunked_encoding_gets_status_400_at_any_chunk_boundary(chunks: bytes) -> None:
+def test_invalid_chunked_encoding_gets_status_400_wherever_the_received_bytes_are_split(chunks: bytes) -> None:
     data = CHUNKED + chunks
     for cut in range(len(CHUNKED), len(data)):
         with pytest.raises(BadRequest) as refused:
@@ -309,7 +309,9 @@ def test_invalid_chunked_encoding_gets_status_400_at_any_chunk_boundary(chunks: 
 
 @pytest.mark.parametrize("size", [1, 9, 15, 16, 17, 255, 70_000])
 @pytest.mark.parametrize("written", ["%x", "%X", "000%x", "%x;a=b"])
-def test_chunk_sizes_in_any_spelling_are_parsed_at_any_chunk_boundary(size: int, written: str) -> None:
+def test_http_chunk_sizes_in_any_spelling_are_parsed_wherever_the_received_bytes_are_split(
+    size: int, written: str
+) -> None:
     chunk = (written % size).encode() + b"\r\n" + b"\r\n0\r\n\r\n"[:size].ljust(size, b"\n") + b"\r\n"
     data = CHUNKED + chunk * 3 + b"0\r\n\r\nGET"
     expected = read(data)

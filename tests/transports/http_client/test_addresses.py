@@ -74,7 +74,7 @@ async def test_url_with_a_forbidden_address_raises_request_not_sent() -> None:
     assert len(server.visitors) == 1
 
 
-async def test_client_connects_to_the_address_that_was_checked() -> None:
+async def test_http_client_connects_to_the_resolved_address_that_was_checked() -> None:
     # DNS rebinding: the name points to a good address for as long as somebody looks.
     names = named(["127.0.0.2"], ["127.0.0.1"])
     async with scripted(answering(OK)) as forbidden, scripted(answering(OK), host="127.0.0.2") as good:
@@ -192,7 +192,7 @@ async def test_connection_attempts_alternate_between_ipv6_and_ipv4(autojump_cloc
     assert list(tried) == ["2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2"]
 
 
-async def test_connections_established_after_the_first_one_are_closed(autojump_clock: MockClock) -> None:
+async def test_slower_connection_attempts_that_still_succeed_are_closed(autojump_clock: MockClock) -> None:
     named(["192.0.2.1", "192.0.2.2"])
     async with answers_at(**{"192.0.2.1": 1, "192.0.2.2": 0.75}):
         (await connect_where_allowed("a.example", 1, anything)).socket.close()
@@ -216,7 +216,7 @@ async def test_at_most_eight_addresses_of_a_host_name_are_tried(autojump_clock: 
     assert len(tried) == 8
 
 
-async def test_equal_connection_errors_of_all_addresses_are_reported_once() -> None:
+async def test_connection_error_that_is_equal_for_all_addresses_of_a_host_is_reported_once() -> None:
     named(["127.0.0.1", "127.0.0.2"])
     with pytest.raises(RequestNotSent) as lost:
         await asked("http://a.example:1/", anything)

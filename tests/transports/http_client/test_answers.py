@@ -74,7 +74,7 @@ async def test_client_finds_the_end_of_a_response_body_and_reuses_the_connection
 
 
 @pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE)
-async def test_http_response_is_parsed_in_the_same_way_at_any_chunk_boundary(answer: bytes) -> None:
+async def test_http_response_is_parsed_in_the_same_way_wherever_the_received_bytes_are_split(answer: bytes) -> None:
     for cut in range(1, len(answer)):
         async with scripted(once(answer[:cut], answer[cut:])) as server, HttpClient(server.url) as client:
             assert await read(client) == b"hello", cut
@@ -251,7 +251,7 @@ async def test_streamed_body_is_received_as_it_arrives() -> None:
         assert await reply.receive_some() == b""
 
 
-async def test_response_read_after_its_with_block_raises_connection_lost() -> None:
+async def test_http_response_that_is_read_after_the_end_of_its_with_block_raises_connection_lost() -> None:
     kept: list[Reply] = []
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:

@@ -53,7 +53,7 @@ async def test_concurrent_requests_use_separate_connections() -> None:
         assert len(server.visitors) == 2
 
 
-async def test_client_reuses_a_connection_even_if_the_received_response_was_not_read() -> None:
+async def test_http_client_reuses_a_connection_even_if_an_empty_response_body_was_not_read() -> None:
     accepted = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
     async with scripted(answering(accepted, OK)) as server, HttpClient(server.url) as client:
         async with client.request("POST", "/", body=b"x") as reply:
@@ -63,7 +63,7 @@ async def test_client_reuses_a_connection_even_if_the_received_response_was_not_
         assert len(server.visitors) == 1
 
 
-async def test_response_closed_early_closes_only_its_connection() -> None:
+async def test_response_that_is_closed_before_its_end_closes_only_its_own_connection() -> None:
     closed = trio.Event()
 
     async def script(visitor: Visitor) -> None:

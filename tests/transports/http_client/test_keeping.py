@@ -246,7 +246,7 @@ async def test_client_connects_to_the_listening_address_of_a_host_name_with_seve
         assert await call(client) == b"hello"
 
 
-async def test_response_closed_early_over_tls_does_not_wait_for_the_server(authority: trustme.CA) -> None:
+async def test_tls_connection_of_a_response_closed_before_its_end_closes_without_waiting(authority: trustme.CA) -> None:
     gone = trio.Event()
 
     async def script(visitor: Visitor) -> None:

@@ -37,7 +37,7 @@ async def test_bytes_that_exceed_the_socket_buffer_are_sent_when_the_peer_reads(
     assert received == data
 
 
-async def test_client_socket_receives_at_most_the_given_number_of_bytes_and_then_end_of_file() -> None:
+async def test_client_socket_receives_at_most_the_given_number_of_bytes() -> None:
     wire, other = wired()
     await other.send_all(b"hello")
     assert wire.is_readable()

@@ -75,7 +75,7 @@ def test_websocket_messages_within_the_limit_are_accepted(sizes: list[int], step
 
 
 @given(step=st.integers(1, 50))
-def test_websocket_message_over_the_limit_causes_close_code_1009_at_any_chunk_boundary(step: int) -> None:
+def test_websocket_message_over_the_limit_causes_close_code_1009_wherever_bytes_are_split(step: int) -> None:
     part = TextMessage(data="x" * 500, message_finished=False)
     for frames in (client_frames(TextMessage(data="x" * 1001)), client_frames(part, part, TextMessage(data="x"))):
         code, _ = violation(frames, step) or (0, "")
@@ -83,7 +83,7 @@ def test_websocket_message_over_the_limit_causes_close_code_1009_at_any_chunk_bo
 
 
 @given(step=st.integers(1, 50))
-def test_websocket_binary_message_causes_close_code_1003_at_any_chunk_boundary(step: int) -> None:
+def test_websocket_binary_message_causes_close_code_1003_wherever_the_bytes_are_split(step: int) -> None:
     frames = client_frames(TextMessage(data="x" * 200), Ping(payload=b"\x02"), BytesMessage(data=b"x"))
     assert (violation(frames, step) or (0, ""))[0] == 1003
 
@@ -102,5 +102,5 @@ def test_oversized_websocket_message_is_rejected_as_soon_as_its_header_arrives()
 
 
 @given(data=st.binary(max_size=300), step=st.integers(1, 20))
-def test_websocket_frames_are_checked_in_the_same_way_at_any_chunk_boundary(data: bytes, step: int) -> None:
+def test_websocket_frames_are_checked_in_the_same_way_wherever_the_bytes_are_split(data: bytes, step: int) -> None:
     assert violation(data, step) == violation(data, len(data) or 1)

@@ -20,7 +20,7 @@ def sockets() -> tuple[trio.SocketStream, trio.SocketStream]:
     return trio.SocketStream(near), trio.SocketStream(far)
 
 
-async def test_websocket_frames_queued_before_a_write_are_sent_together_in_order() -> None:
+async def test_queued_websocket_frames_are_sent_in_one_write() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     writes: list[bytes] = []
@@ -86,7 +86,7 @@ async def test_closed_socket_is_detected_by_the_websocket_writer_task() -> None:
     await far.aclose()
 
 
-async def test_put_nowait_sends_a_websocket_frame_immediately_or_drops_it() -> None:
+async def test_websocket_frame_sent_without_waiting_is_dropped_if_the_socket_buffer_is_full() -> None:
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
     frame = bytes(text_frames(b"%050d\n" % 0, masked=False))
@@ -110,7 +110,7 @@ async def test_put_nowait_sends_a_websocket_frame_immediately_or_drops_it() -> N
     await far.aclose()
 
 
-async def test_put_nowait_returns_false_for_a_closed_or_non_socket_stream() -> None:
+async def test_closed_or_non_socket_websocket_stream_sends_no_frame_without_waiting() -> None:
     memory, _ = memory_stream_pair()
     stream = CoalescingStream(memory, 1000)
     assert not stream.put_nowait(b"\x81\x01a")
@@ -122,7 +122,7 @@ async def test_put_nowait_returns_false_for_a_closed_or_non_socket_stream() -> N
     await far.aclose()
 
 
-async def test_websocket_stream_marks_frames_that_were_received_together() -> None:
+async def test_websocket_stream_states_whether_several_frames_arrived_together() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     frame = bytes(text_frames(b"0123456789\n", masked=True))
@@ -188,7 +188,7 @@ async def test_websocket_handshake_is_handled_immediately_even_if_a_partial_fram
         assert await stream.receive_some() == first
 
 
-async def test_websocket_frame_checks_begin_after_the_end_of_the_http_head() -> None:
+async def test_websocket_frame_checks_begin_after_the_headers_of_the_handshake() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
     await far.send_all(b"HTTP/1.1 101 Yes\n\n" + b"\x82\x00" + b"\x89\x04\r\n\r\n")
