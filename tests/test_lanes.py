@@ -26,7 +26,7 @@ def config(lane: str, *arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("lane", "left_out"), [("quick", True), ("commands", False), ("schedules", True), ("all", False)]
 )
-def test_pytest_with_lane_option_runs_only_the_test_files_of_the_group_named_lane(lane: str, left_out: bool) -> None:
+def test_lane_option_of_pytest_selects_which_test_files_run(lane: str, left_out: bool) -> None:
     assert leaves_out(TESTS / "cli" / "test_demo.py", config(lane, "tests")) is left_out
 
 

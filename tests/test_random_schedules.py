@@ -26,7 +26,7 @@ def test_random_schedules_run_the_requested_number_of_steps_without_failures(
     ("machine", "words"),
     [("http", "a cancel takes the oldest request"), ("tasks", "anybody may write")],
 )
-def test_deliberate_defect_is_found_and_reproduced_from_its_printed_seed(
+def test_run_with_the_printed_seed_finds_a_deliberate_defect_again(
     machine: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (defect,) = (each for each in DEFECTS if each.words == words)

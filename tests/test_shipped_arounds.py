@@ -531,7 +531,7 @@ async def test_requests_that_exceed_the_concurrency_limit_wait_in_order(era: Era
     assert order == list(range(6))
 
 
-async def test_concurrency_limit_counts_calls_per_caller_and_cancelled_calls_free_their_slots(
+async def test_cancelled_call_no_longer_counts_towards_the_concurrency_limit_of_the_caller(
     server: Server, autojump_clock: MockClock
 ) -> None:
     limit = concurrency_limit(1)

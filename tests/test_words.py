@@ -10,17 +10,17 @@ from tests import words
 from tests.pages import ROOT
 
 
-def test_word_counter_ignores_code_blocks_and_tables_of_a_page() -> None:
+def test_count_of_unclear_words_on_a_page_ignores_code_blocks_and_tables() -> None:
     page = "The server is told.\n\n```\ntold told\n```\n\n| told | told |\n\nSee [the page](told.md) and `told`.\n"
     assert words.frequencies([words.prose(page)])["told/asked"] == 1000 / 9
 
 
-def test_word_counter_counts_docstrings_and_error_texts_of_a_module() -> None:
+def test_count_of_unclear_words_in_a_module_covers_docstrings_and_error_texts() -> None:
     module = 'def f():\n    """Nobody calls this."""\n    text = "nobody"\n    raise ValueError(f"nobody has {text}")\n'
     assert words.frequencies([words.strings(module)])["nobody & co."] == 1000 / 6
 
 
-def test_word_report_marks_figures_above_their_limit_and_quotes_the_worst_sentence() -> None:
+def test_report_on_the_words_of_the_documentation_marks_figures_above_a_limit() -> None:
     texts = {ROOT / "README.md": "The client sends a request.\n\nThe server is told by nobody."}
     first, second = words.report("pages", texts, 1)
     assert "told/asked 90.91!" in first
@@ -29,7 +29,7 @@ def test_word_report_marks_figures_above_their_limit_and_quotes_the_worst_senten
 
 
 @pytest.mark.commands
-def test_word_report_command_exits_with_0_even_if_figures_are_above_their_limits() -> None:
+def test_command_that_reports_on_the_words_of_the_documentation_always_exits_with_0() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.words", "--worst", "1"], cwd=ROOT, capture_output=True, text=True, check=True
     )

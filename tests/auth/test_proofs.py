@@ -29,7 +29,7 @@ def claims_of(proof: str) -> dict[str, Any]:
     return jwt.decode(proof, ECKey.import_key(header["jwk"]), ["ES256"]).claims
 
 
-def test_dpop_proof_names_method_and_url_and_is_signed_by_its_embedded_key() -> None:
+def test_dpop_proof_for_a_method_and_url_is_signed_by_the_key_in_the_proof() -> None:
     claims = claims_of(ProofKey.generate().proof("POST", URL, now=NOW))
     assert {**claims, "jti": ""} == {"jti": "", "htm": "POST", "htu": URL, "iat": 1_700_000_000}
 

@@ -197,7 +197,7 @@ class Asleep:
             self.seen.set()
 
 
-async def test_bridge_fails_the_call_and_ends_if_its_server_is_lost(behind: str, era: Any) -> None:
+async def test_bridge_ends_if_the_connection_to_the_server_is_lost(behind: str, era: Any) -> None:
     asleep = Asleep()
     with trio.fail_after(PATIENCE):
         async with open_stdio(quick("bridge", behind), inherit_env=True, stderr=asleep, era=era) as client:

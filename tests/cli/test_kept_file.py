@@ -31,7 +31,7 @@ def test_config_file_edit_keeps_the_permissions_of_the_file_and_its_backup(path:
     assert [file.stat().st_mode & 0o777 for file in (path, backup)] == [mode, mode]
 
 
-def test_config_file_edit_creates_a_private_file_and_its_directories(tmp_path: Path):
+def test_config_file_edit_creates_a_missing_file_that_only_the_user_can_read(tmp_path: Path):
     path = tmp_path / "a" / "b" / "host.json"
     assert EditedFile.read(path).write("new") is None
     assert path.read_text() == "new"

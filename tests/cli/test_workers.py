@@ -79,7 +79,7 @@ async def test_worker_that_dies_is_replaced_and_the_port_stays_open(tmp_path: Pa
         await until_gone(other)
 
 
-async def test_sighup_replaces_each_worker_after_its_successor_starts_and_no_call_fails(tmp_path: Path) -> None:
+async def test_no_call_fails_while_sighup_replaces_each_worker_by_a_new_one(tmp_path: Path) -> None:
     file, done = written(tmp_path / "server.py", SERVER), tmp_path / "done"
     os.mkfifo(done)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:

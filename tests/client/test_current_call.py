@@ -570,7 +570,7 @@ async def test_elicitation_from_a_task_has_the_call_of_the_task_as_current_call(
 
 
 @pytest.mark.parametrize("way", [*WAYS, "stdio"])
-async def test_client_handler_sees_current_call_over_every_transport(tmp_path: Path, way: str) -> None:
+async def test_client_handler_can_read_the_current_call_over_every_transport(tmp_path: Path, way: str) -> None:
     seen = Seen()
     if way == "stdio":
         raw = RawServer(
@@ -655,7 +655,7 @@ async def test_client_handler_of_a_group_can_read_the_server_and_the_call_that_c
 
 
 @ERAS
-async def test_current_call_is_set_in_asyncio_handlers(era: Any) -> None:
+async def test_asyncio_client_handler_can_read_the_current_call(era: Any) -> None:
     import asyncio
 
     async def main() -> tuple[list[Any], list[Any]]:
@@ -694,7 +694,7 @@ def _sampled(_: Any) -> CreateMessageResult:
 
 
 @ERAS
-async def test_current_call_is_set_in_handlers_of_blocking_clients(era: Any) -> None:
+async def test_handler_of_a_blocking_client_can_read_the_current_call(era: Any) -> None:
     def main() -> list[Any]:
         found: list[Any] = []
 
@@ -718,7 +718,9 @@ async def test_current_call_is_set_in_handlers_of_blocking_clients(era: Any) -> 
     assert sorted(found) == [("own", "cleo"), ("progress", "bob"), ("theirs", "bob")]
 
 
-async def test_handler_can_reject_an_elicitation_without_a_current_call(autojump_clock: object) -> None:
+async def test_elicitation_handler_can_reject_an_elicitation_that_belongs_to_no_known_call(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.send(elicitation(1))

@@ -23,7 +23,7 @@ TOOLS, PROMPTS, RESOURCES = Change("tools"), Change("prompts"), Change("resource
 # Listening
 
 
-async def test_listen_with_block_is_entered_after_the_acknowledgement() -> None:
+async def test_with_block_of_a_listen_stream_is_entered_after_the_server_acknowledges_it() -> None:
     asked = {"tools": True, "uris": ["note://a", "file:///nowhere"]}
     async with open_memory(noted()) as client, client.listen(**cast("Any", asked)) as changes:
         assert changes.acknowledged == SubscriptionFilter(tools_list_changed=True, resource_subscriptions=["note://a"])
@@ -43,7 +43,7 @@ async def test_listen_iteration_yields_typed_changes_in_order() -> None:
     assert came == [Change("resource", "note://a"), PROMPTS, TOOLS, RESOURCES]
 
 
-async def test_each_listen_stream_yields_its_own_changes() -> None:
+async def test_each_of_two_listen_streams_yields_only_the_changes_it_subscribed_to() -> None:
     server = noted()
     async with (
         open_memory(server) as client,
@@ -79,7 +79,7 @@ async def test_client_sends_one_cancelled_notification_when_it_exits_a_listen_wi
         assert len(server.seen) == 3
 
 
-async def test_wait_for_the_acknowledgement_can_be_cancelled() -> None:
+async def test_client_can_cancel_the_wait_for_the_acknowledgement_of_a_listen_stream() -> None:
     async with scripted() as (client, server):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -95,7 +95,7 @@ async def test_wait_for_the_acknowledgement_can_be_cancelled() -> None:
         await server.receive("notifications/cancelled")
 
 
-async def test_exception_in_the_listen_with_block_is_raised_unchanged() -> None:
+async def test_exception_in_the_with_block_of_a_listen_stream_is_raised_unchanged() -> None:
     async with open_memory(noted()) as client:
         with pytest.raises(KeyError):
             async with client.listen(tools=True):

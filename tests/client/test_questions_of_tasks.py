@@ -80,7 +80,7 @@ async def test_client_sends_each_input_response_of_a_task_as_soon_as_it_is_ready
         assert keys[-1] == ["b"]
 
 
-async def test_input_request_withdrawn_by_a_task_cancels_its_handler_and_can_be_sent_again(
+async def test_input_request_that_a_task_withdraws_cancels_the_client_handler(
     autojump_clock: object,
 ) -> None:
     began = ended = 0

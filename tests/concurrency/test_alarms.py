@@ -59,7 +59,7 @@ async def test_timer_set_for_an_infinite_time_is_not_stored(autojump_clock: Mock
     assert len(Alarms()) == 0
 
 
-async def test_timer_calls_its_callback_once_and_is_then_inactive(autojump_clock: MockClock) -> None:
+async def test_timer_is_inactive_after_it_has_called_its_callback(autojump_clock: MockClock) -> None:
     alarms, seen = Alarms(), list[str]()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(alarms.run)

@@ -114,7 +114,7 @@ async def test_service_task_that_fails_does_not_hide_the_exception_of_the_with_b
                 raise LookupError("body")
 
 
-async def test_service_task_that_fails_cancels_the_with_block_and_its_exception_is_raised() -> None:
+async def test_exception_of_a_failed_service_task_cancels_the_with_block_and_is_raised() -> None:
     async def fail() -> None:
         raise OSError("service")
 

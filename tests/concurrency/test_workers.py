@@ -148,7 +148,7 @@ async def test_result_that_a_worker_thread_returns_after_the_call_was_cancelled_
         gate.open()
 
 
-async def test_worker_thread_that_exceeds_its_cleanup_grace_is_abandoned_and_logged_with_its_stack(
+async def test_worker_thread_that_runs_on_after_the_grace_period_is_abandoned_and_logged(
     desk: Desk, clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = desk.gate()

@@ -359,7 +359,7 @@ _AB = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in "
         (_lists(None, silent=True), 0, "did not answer within 60 s"),
     ],
 )
-async def test_status_of_a_group_member_describes_the_fault_of_an_invalid_list(
+async def test_group_status_of_a_server_describes_what_is_wrong_with_an_invalid_list(
     script: Any, tools: int, problem: str | None, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"a": describe(script)}) as group:
@@ -378,7 +378,7 @@ async def test_status_of_a_group_member_describes_the_fault_of_an_invalid_list(
     caplog.clear()
 
 
-async def test_status_of_a_group_member_reports_an_unanswered_list_request_until_its_answer(
+async def test_group_status_of_a_server_reports_a_list_request_that_is_still_unanswered(
     autojump_clock: MockClock,
 ) -> None:
     async def script(peer: RawPeer) -> None:

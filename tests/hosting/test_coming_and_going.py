@@ -129,7 +129,9 @@ async def test_duplicate_or_empty_server_name_in_a_group_raises_value_error(
             group.add(name, in_memory())
 
 
-async def test_invalid_options_of_a_group_member_immediately_raise_value_error(autojump_clock: MockClock) -> None:
+async def test_invalid_options_of_a_server_raise_value_error_when_it_is_added_to_a_group(
+    autojump_clock: MockClock,
+) -> None:
     async with open_group() as group:
         with pytest.raises(ValueError, match="call_timeout"):
             group.add("a", in_memory(call_timeout=-1))

@@ -49,7 +49,7 @@ def returns_awaitable(question: object) -> Any:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("handler", [in_trio, in_thread, returns_awaitable])
-async def test_handlers_and_callbacks_of_a_group_see_the_current_member(
+async def test_handlers_and_callbacks_of_a_group_can_read_which_server_they_run_for(
     era: Literal["legacy", "modern"], handler: Any
 ) -> None:
     logged: list[tuple[str | None, Any]] = []
@@ -75,7 +75,7 @@ async def test_async_on_unreadable_callback_raises_value_error() -> None:
             group.add("a", MEMBERS["a"])
 
 
-def test_asyncio_handlers_of_a_group_see_the_current_member() -> None:
+def test_asyncio_handlers_of_a_group_can_read_which_server_they_run_for() -> None:
     async def answer(_: object) -> ElicitResult:
         await asyncio.sleep(0)
         return ElicitResult("accept", {"name": str(current_member())})

@@ -87,7 +87,7 @@ def test_group_gives_different_names_to_different_pairs_of_server_and_tool(
 
 
 @given(AWKWARD, AWKWARD, AWKWARD, LIMITS)
-def test_server_cannot_choose_a_tool_name_that_imitates_a_tool_of_another_server_in_its_group(
+def test_tool_name_of_a_server_cannot_imitate_a_tool_of_another_server_in_the_group(
     hostile: str, member: str, name: str, limit: int | None
 ) -> None:
     victim = catalogue_name(member, name, limit)

@@ -166,7 +166,7 @@ async def test_pin_policy_warn_offers_changed_tools_and_logs_a_warning(
     assert record.getMessage() == "tools of member a are offered, although they are not approved: x (changed)"
 
 
-async def test_gateway_hides_a_tool_that_is_not_approved_and_explains_why_its_call_is_refused(tmp_path: Path) -> None:
+async def test_gateway_hides_a_tool_that_is_not_approved_and_refuses_calls_of_the_tool(tmp_path: Path) -> None:
     server = offering(x="does x", y="does y")
     await approved(server, path := tmp_path / "pins.json")
     async with grouped(server, path) as group, open_memory(gateway(group)) as client:

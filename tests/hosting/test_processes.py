@@ -194,7 +194,7 @@ async def test_std_16_server_crash_raises_connection_lost_in_all_pending_calls(
         assert (error.exit_status, error.stderr) == (status, ("oops",))
 
 
-async def test_connect_timeout_error_of_a_group_member_contains_the_last_stderr_lines(
+async def test_connect_timeout_error_of_a_server_in_a_group_contains_the_last_stderr_lines(
     tmp_path: Path, jump_clock: MockClock
 ) -> None:
     raw = RawServer(tmp_path, 'os.write(2, b"waiting for the database\\n"); read(); time.sleep(1000)')

@@ -385,7 +385,7 @@ def test_headers_written_by_a_client_match_the_arguments_read_by_a_server(region
 
 
 @given(VALUES, VALUES)
-def test_headers_of_another_call_match_only_if_its_argument_values_are_equal(mine: Any, other: Any) -> None:
+def test_headers_of_one_call_match_another_call_only_if_the_argument_values_are_equal(mine: Any, other: Any) -> None:
     headers = lower(headers_for(TABLE, {"count": other, "region": other}))
     sent = {"count": mine, "region": mine}
     same = header_value(mine) == header_value(other)

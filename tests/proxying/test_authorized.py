@@ -40,7 +40,7 @@ def telling() -> Server:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_proxy_sends_its_own_token_to_the_backend_and_never_the_token_of_the_client(era: Any) -> None:
+async def test_proxy_sends_its_own_token_and_not_the_client_token_to_the_server(era: Any) -> None:
     at_the_front, behind = issued("front-ann", "front-bob"), issued("proxy")
     async with served(telling(), auth=protected(behind)) as inner:
         inner_address = Address(f"http://127.0.0.1:{inner.port}/mcp", auth=Bearer("proxy"))
@@ -93,7 +93,7 @@ async def call(client: Client) -> str:
     return refused.value.message
 
 
-async def test_proxy_logs_an_authorization_failure_at_the_backend_and_hides_it_from_the_client(
+async def test_proxy_does_not_tell_the_client_why_the_server_refused_authorization(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def discovers(got: Got, answer: Answer) -> None:
@@ -109,7 +109,7 @@ async def test_proxy_logs_an_authorization_failure_at_the_backend_and_hides_it_f
     assert REASON in caplog.text
 
 
-async def test_proxy_logs_an_authorization_failure_while_connecting_and_hides_it_from_the_client(
+async def test_proxy_does_not_tell_the_client_why_authorization_failed_while_connecting(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving(guarded(modern(no_answer))) as inner:

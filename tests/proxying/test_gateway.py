@@ -404,9 +404,7 @@ async def test_gateway_can_run_each_tool_as_a_task(front: Any, back: Any, autoju
         assert (await client.call_tool("one__must")).text == "{'name': 'Ann'}"
 
 
-async def test_gateway_instructions_name_the_member_servers_and_their_states(
-    front: Any, autojump_clock: MockClock
-) -> None:
+async def test_gateway_instructions_list_each_server_with_its_state(front: Any, autojump_clock: MockClock) -> None:
     dead = MemberDescription(Scripted(serves("act", first_death=1)))
     async with gate({"one": everything(), "dead": dead}, instructions="All of it.") as way:
         async with open_memory(way, era=front) as client:

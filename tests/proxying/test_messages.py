@@ -146,7 +146,7 @@ async def test_proxied_call_fails_if_the_revision_of_the_client_lacks_a_content_
         await client.expect_text(await client.call_tool("speak"), "fine")
 
 
-async def test_proxy_forwards_a_request_to_the_client_with_a_new_id_and_also_forwards_its_cancel(
+async def test_proxy_forwards_a_server_request_and_its_cancel_to_the_client_under_a_new_id(
     autojump_clock: MockClock,
 ) -> None:
     over = trio.Event()
@@ -308,7 +308,7 @@ async def test_proxy_drops_a_queued_log_message_when_its_call_is_cancelled(autoj
 
 
 @REVISIONS
-async def test_proxy_that_loses_its_backend_fails_running_calls_and_closes_the_connection(
+async def test_proxy_that_loses_the_server_closes_the_connection_to_the_client(
     autojump_clock: MockClock, revision: str
 ) -> None:
     async def behind(server: ScriptedServer) -> None:

@@ -74,7 +74,7 @@ async def test_proxy_forwards_status_messages_of_a_task_as_progress(
     assert told == ["hot"]
 
 
-async def test_proxied_call_of_a_tool_with_optional_task_support_keeps_its_progress_and_logs(
+async def test_progress_and_logs_of_a_proxied_tool_with_optional_task_support_reach_the_client(
     autojump_clock: MockClock, proxied: Proxied
 ) -> None:
     server, told, logs = Server("grinder"), list[Progress](), list[Any]()

@@ -164,7 +164,7 @@ async def test_proxy_that_loses_the_backend_connection_of_one_principal_keeps_th
     assert len(behind.opened) == 3
 
 
-async def test_proxy_closes_an_idle_backend_connection_of_a_principal_and_reopens_it_on_demand(
+async def test_proxy_closes_the_idle_server_connection_of_a_principal_until_the_next_request(
     jump_clock: MockClock,
 ) -> None:
     behind = Behind()

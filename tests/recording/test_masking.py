@@ -228,7 +228,7 @@ def test_nested_arguments_with_secret_names_are_masked(headers: dict[str, str], 
     assert (masked["params"]["arguments"]["request"]["headers"][key] == value) is not hidden
 
 
-def test_secret_in_structured_content_and_its_text_gets_the_same_mask() -> None:
+def test_equal_secrets_in_structured_content_and_text_content_get_equal_masks() -> None:
     data = {"user": "ann", "login": {"sessionId": "k3y", "pin": 1234}}
     result = {"structuredContent": data, "content": [{"type": "text", "text": json.dumps(data, indent=2)}]}
     masked: Any = Masking().masked(result)

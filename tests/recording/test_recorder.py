@@ -253,7 +253,7 @@ async def test_recordings_end_with_one_log_line_if_the_disk_fails(
     assert line.startswith("the recording /dev/full ends, and no further connection is recorded: ")
 
 
-async def test_long_recorded_message_keeps_its_method_and_id(server: Server, tmp_path: Path) -> None:
+async def test_recording_of_a_long_message_contains_at_least_method_and_id(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(server, record=Recorder(path, max_line_bytes=500)) as client:
         await client.call_tool("echo", {"text": "x" * 1000})

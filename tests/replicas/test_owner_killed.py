@@ -22,7 +22,7 @@ def kill(replicas: Fleet, pid: int) -> None:
     victim.kill()
 
 
-async def test_running_calls_fail_if_their_replica_is_killed_but_sessions_continue_at_other_replicas(
+async def test_sessions_of_a_killed_replica_continue_at_other_replicas(
     tmp_path: Path,
 ) -> None:
     with RedisServer(tmp_path) as redis, trio.fail_after(PATIENCE):

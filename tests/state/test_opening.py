@@ -168,7 +168,7 @@ def test_modern_request_is_served_without_a_handshake_and_without_setting_a_revi
     assert not server.initialized
 
 
-def test_modern_request_has_its_own_capabilities_and_client_info() -> None:
+def test_modern_request_contains_the_capabilities_and_client_info_that_apply_to_the_request() -> None:
     server = ConnectionState("server")
     info = {"name": "buoy", "version": "2"}
     meta = meta_of(**{CLIENT_CAPABILITIES: {"sampling": {"tools": {}}}, CLIENT_INFO: info})

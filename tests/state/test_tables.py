@@ -78,7 +78,7 @@ def test_abandoning_all_requests_returns_each_outgoing_request_once_oldest_first
 # Requests of the peer
 
 
-def test_finishing_a_request_removes_it_once_and_keeps_other_requests_in_flight() -> None:
+def test_finished_request_is_removed_from_the_requests_in_flight_only_once() -> None:
     server, (one, two) = serving("one", "two")
     assert server.inbound == (one, two)
     assert [server.finish(one), server.finish(one)] == [True, False]

@@ -182,7 +182,7 @@ async def test_recording_context_answers_raw_requests_with_json_objects() -> Non
         await ctx.sample_raw({"messages": [], "maxTokens": 1})
 
 
-async def test_recording_context_raises_for_a_log_or_notification_that_is_not_json_and_does_not_record_it() -> None:
+async def test_log_or_notification_that_json_cannot_represent_raises_in_a_recording_context() -> None:
     ctx = RecordingContext()
     with pytest.raises(NotSerializable):
         await ctx.log.info(math.nan)

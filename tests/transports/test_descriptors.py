@@ -179,7 +179,7 @@ async def test_sending_to_a_closed_pipe_or_socket_raises_broken_resource_error(k
     both.close()
 
 
-async def test_descriptor_stream_reads_a_regular_file_to_its_end_and_writes_to_it(tmp_path: Path) -> None:
+async def test_descriptor_stream_can_read_and_write_a_regular_file(tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"x" * 200_000)
     with source.open("rb") as reading, target.open("wb") as writing:

@@ -151,7 +151,7 @@ def test_sse_reader_keeps_last_event_id_and_retry_for_a_new_connection() -> None
     assert reader.feed(b"\xef\xbb\xbfdata: a\n\n") == [Event("message", b"a", "1")]
 
 
-def test_sse_reader_replaces_invalid_utf_8_in_names_and_keeps_it_in_data() -> None:
+def test_sse_reader_keeps_invalid_utf_8_only_in_data() -> None:
     assert read(b"event: \xff\nid: \xe2\x82\ndata: \xff\n\n") == [Event("\ufffd", b"\xff", "\ufffd")]
 
 

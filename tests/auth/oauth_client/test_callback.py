@@ -324,7 +324,7 @@ def test_authorization_server_named_in_the_options_can_have_a_private_address() 
         "client+id=1&state",
     ],
 )
-def test_authorization_request_does_not_duplicate_parameters_of_the_endpoint_url(query: str) -> None:
+def test_authorization_request_does_not_repeat_parameters_that_the_endpoint_url_already_contains(query: str) -> None:
     web = usual_web(authorization_endpoint=f"https://as.example/authorize?{query}")
     web.run(sign_in(settings(), context()))
     (visit,) = [step for step in web.steps if isinstance(step, Visit)]
@@ -359,7 +359,7 @@ def test_client_with_assume_pkce_accepts_a_server_that_lists_no_pkce_methods(met
             web.run(assuming)
 
 
-def test_each_sign_in_has_its_own_state_and_code_verifier() -> None:
+def test_each_sign_in_uses_a_new_state_and_a_new_code_verifier() -> None:
     webs = [usual_web() for _ in range(2)]
     for web in webs:
         web.run(sign_in(settings(), context()))

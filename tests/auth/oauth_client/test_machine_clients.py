@@ -161,7 +161,7 @@ def test_workload_assertion_is_sent_if_its_audience_is_the_issuer_or_token_endpo
     "assertion",
     [assertion_for("https://honest.example"), "opaque", "a.!!.c", "a.e30.c", "a.W10.c", "", "a." + "W" * 9999],
 )
-def test_workload_assertion_is_not_sent_if_it_has_another_audience(assertion: str) -> None:
+def test_workload_assertion_for_an_audience_other_than_the_issuer_is_not_sent(assertion: str) -> None:
     web = usual_web()
     with pytest.raises(
         AuthorizationError, match="the audience of the assertion must be the server's authorization server"

@@ -118,7 +118,7 @@ async def test_client_unknown_to_the_authorization_server_registers_again(error:
     assert (world.registrations, len(world.authorizations)) == (registrations, 2)
 
 
-async def test_unanswered_token_refresh_fails_the_waiting_calls_and_keeps_the_refresh_token() -> None:
+async def test_client_keeps_the_refresh_token_if_a_token_refresh_is_unanswered() -> None:
     async with signed_in() as (world, client):
         world.expire()
         world.refuse_refresh = "cut"
@@ -136,7 +136,7 @@ async def test_scope_step_up_requests_the_union_of_old_and_new_scopes() -> None:
     assert [asked.get("scope") for asked in world.authorizations] == [None, "read", "read write"]
 
 
-async def test_scopes_that_the_authorization_server_never_grants_are_requested_only_once() -> None:
+async def test_client_requests_a_scope_only_once_if_the_authorization_server_does_not_grant_it() -> None:
     async with protected(SERVED, needed={"a": "admin"}) as world:
 
         async def grant_little(form: dict[str, str]) -> None:
@@ -151,7 +151,7 @@ async def test_scopes_that_the_authorization_server_never_grants_are_requested_o
     assert len(world.authorizations) == 2
 
 
-async def test_rejected_new_token_raises_authorization_error() -> None:
+async def test_call_raises_authorization_error_if_the_server_rejects_a_newly_issued_token() -> None:
     async with protected(SERVED) as world:
 
         async def then(got: Got, answer: Answer) -> None:

@@ -128,14 +128,14 @@ def go(web: HostileWeb, way: Callable[[HostileWeb], Machine[Grant]]) -> str:
 @pytest.mark.parametrize("way", WAYS)
 @given(st.data())
 @settings(max_examples=examples(100), derandomize=True)
-def test_secrets_are_sent_only_to_the_issuer_they_belong_to(
+def test_secret_is_sent_only_to_the_authorization_server_it_belongs_to(
     way: Callable[[HostileWeb], Machine[Grant]], data: st.DataObject
 ) -> None:
     go(HostileWeb(lambda options: data.draw(st.sampled_from(options))), way)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_secrets_are_sent_only_to_the_issuer_they_belong_to_in_random_runs(
+def test_secret_is_sent_only_to_the_authorization_server_it_belongs_to_in_random_runs(
     way: Callable[[HostileWeb], Machine[Grant]],
 ) -> None:
     chance = random.Random(13)

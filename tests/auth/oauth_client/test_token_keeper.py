@@ -53,7 +53,7 @@ async def test_client_sends_a_stored_token_even_if_it_has_expired() -> None:
         assert await token_of(keeper) == "stored"
 
 
-async def test_call_fails_if_the_token_storage_is_unreadable_and_the_next_call_reads_it_again() -> None:
+async def test_call_after_a_failed_read_of_the_token_storage_reads_the_storage_again() -> None:
     class Broken(MemoryTokenStorage):
         broken = True
 

@@ -118,7 +118,7 @@ def test_error_for_an_access_token_that_a_header_cannot_contain_does_not_quote_t
 
 
 @pytest.mark.parametrize("token", ["", " ", "a b", "a\r\nCookie: x", "é", "\x00", "t" * 16385, 7, False, {}])
-def test_invalid_refresh_token_is_treated_as_absent(token: object) -> None:
+def test_refresh_token_with_invalid_characters_in_a_token_response_is_ignored(token: object) -> None:
     assert tokens_for({"refresh_token": token}).refresh_token is None
 
 

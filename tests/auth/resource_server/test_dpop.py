@@ -436,7 +436,9 @@ async def test_replicas_call_on_authenticated_only_after_the_dpop_proof_is_valid
     assert looked == ["up"]
 
 
-async def test_replicas_store_a_dpop_proof_until_no_replica_clock_accepts_it(autojump_clock: MockClock) -> None:
+async def test_replicas_store_a_used_dpop_proof_until_it_has_expired_by_the_clock_of_every_replica(
+    autojump_clock: MockClock,
+) -> None:
     clock = Clock()
     late = gate_of(now=lambda: clock.now - 59)  # its clock is slow
     one = gate_of(now=clock)

@@ -196,7 +196,7 @@ async def test_invalid_token_is_cached_for_a_few_seconds() -> None:
     assert verifier.asked == ["bad", "bad"]
 
 
-async def test_oldest_cached_tokens_are_evicted_and_invalid_tokens_evict_no_valid_tokens() -> None:
+async def test_cached_invalid_tokens_never_displace_cached_valid_tokens() -> None:
     verifier = Verifier(a=anna(), b=anna(), c=anna())
     gate = protected(verifier, max_cached=2)._gate()
     for token in ("a", "b", "c", "x", "y", "z"):

@@ -81,7 +81,7 @@ async def test_auth_object_receives_the_headers_of_every_response() -> None:
     assert [headers.get("dpop-nonce") for headers in auth.answers] == [None, "n-1"]
 
 
-async def test_call_fails_if_its_token_cannot_be_obtained_and_other_calls_continue() -> None:
+async def test_call_fails_without_affecting_other_calls_if_no_token_can_be_obtained_for_the_call() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.message["params"]["name"] == "secret":
             await answer.whole(401)

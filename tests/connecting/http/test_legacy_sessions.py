@@ -93,7 +93,7 @@ async def test_calls_succeed_although_the_server_does_not_answer_initialized_get
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 405, 406, 501])
-async def test_client_logs_a_refused_event_stream_and_its_calls_succeed(
+async def test_calls_succeed_although_the_server_refuses_the_event_stream(
     status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handler(got: Got, answer: Answer) -> None:

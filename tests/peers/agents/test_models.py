@@ -28,7 +28,7 @@ REQUESTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_documented_sampling_handler_returns_an_answer_and_closes_its_http_request_when_cancelled(
+def test_cancelled_sampling_handler_of_the_documentation_closes_the_http_request(
     name: str, python_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
     (tmp_path / f"{name}.py").write_text(RECIPES[name])

@@ -72,7 +72,7 @@ def test_task_reports_the_last_status_message_and_the_result_when_completed(repo
     assert report.saw("work result") == "5 steps"
 
 
-def test_task_that_waits_for_an_elicitation_lists_it_and_continues_with_the_answer(report: Report) -> None:
+def test_task_that_waits_for_an_elicitation_continues_with_the_answer(report: Report) -> None:
     asks = report.saw("ask_user asks")
     assert asks["status"] == "input_required"
     (question,) = asks["inputRequests"].values()
@@ -86,7 +86,7 @@ def test_failed_task_contains_code_message_and_data_of_the_error(report: Report)
     assert ended["error"] == {"code": -32099, "message": "broken", "data": {"part": "spring"}}
 
 
-def test_task_that_is_cancelled_cancels_its_handler_and_has_status_cancelled(report: Report) -> None:
+def test_handler_of_a_cancelled_task_is_cancelled(report: Report) -> None:
     assert report.saw("hang cancel") is None
     assert report.saw("hang cancelled")["status"] == "cancelled"
     report.journal.wait_for("hang ended: task")

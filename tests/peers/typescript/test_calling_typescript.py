@@ -303,7 +303,7 @@ def test_handler_receives_the_cancel_reason_over_every_transport_but_modern_http
     peer.journal.wait_for("told: seen enough" if tells else "told: SdkError: Connection closed", after=before)
 
 
-def test_cancelled_call_gets_no_response_and_its_late_progress_is_ignored(peer: Conversation) -> None:
+def test_client_ignores_progress_that_arrives_for_a_cancelled_call(peer: Conversation) -> None:
     """The specification has no progress after a cancel. 1.x drops it with the answer, 2.x the answer only."""
 
     async def leave() -> None:

@@ -189,7 +189,7 @@ def test_server_gets_the_roots_of_the_client(report: Report) -> None:
     assert report.saw("roots")["structuredContent"] == {"result": ["home: file:///home/pilot"]}
 
 
-def test_cancelled_call_ends_its_handler_and_a_late_sampling_answer_is_ignored(report: Report) -> None:
+def test_handler_of_a_call_that_is_cancelled_during_a_sampling_request_ends(report: Report) -> None:
     assert report.saw("leave asking") == [True, "peer: caller cancelled"]
 
 

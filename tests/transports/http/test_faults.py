@@ -23,7 +23,7 @@ def turned_away(_: RequestHead) -> Answer:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_malicious_headers_are_refused_with_their_status_and_close_the_connection(name: str) -> None:
+async def test_connection_closes_after_a_request_with_malicious_headers_is_refused(name: str) -> None:
     status, data = HOSTILE[name]
     async with serving(App(), pair=await socket_pair()) as client:
         await client.send(data + b"GET /smuggled HTTP/1.1\r\nHost: here\r\n\r\n")

@@ -69,7 +69,7 @@ def test_cookie_is_sent_according_to_its_attributes(line: str, cookie: str | Non
         ("http://a.example/mcp", "a=b; Path=/mcp", "/mcp2", False),
     ],
 )
-def test_cookie_is_sent_only_to_its_host_and_path(url: str, line: str, target: str, is_sent: bool) -> None:
+def test_cookie_is_sent_only_to_matching_hosts_and_paths(url: str, line: str, target: str, is_sent: bool) -> None:
     assert (sent(url, [line], target) is not None) == is_sent
 
 
