@@ -32,7 +32,7 @@ def test_no_order_of_events_breaks_an_invariant_in_the_exhaustive_exploration(na
 
 
 def test_documentation_page_states_the_number_of_defects_that_are_patched_into_the_code() -> None:
-    assert f"has {len(DEFECTS)} small defects" in PAGE
+    assert f"contains {len(DEFECTS)} small defects" in PAGE
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=[each.words for each in DEFECTS])

@@ -40,7 +40,9 @@ def taking(kind: Any) -> Callable[[Any], dict[str, Any]]:
     ],
     ids=["set of int", "optional", "set of numbers", "set of anything", "set of tuples", "sets of a class", "keys"],
 )
-def test_arguments_of_type_set_have_a_lower_size_limit_if_hashes_of_their_items_could_collide(kind: Any, values: Any) -> None:
+def test_arguments_of_type_set_have_a_lower_size_limit_if_hashes_of_their_items_could_collide(
+    kind: Any, values: Any
+) -> None:
     with pytest.raises(BadArguments, match=r"^the arguments are too large: .* at most [0-9,]+ items and members"):
         taking(kind)(values)
 

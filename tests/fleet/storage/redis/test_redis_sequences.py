@@ -427,7 +427,7 @@ def test_docs_page_states_how_many_operation_sequences_and_deliberate_defects_ar
     for family in FAMILIES.values():
         count = len(family.operations)
         assert any(f"| {count}, " in line and f"| {count**4:,} |" in line for line in page.splitlines())
-    assert f"finds {len(DEFECTS)} small defects of the scripts" in page
+    assert f"adds {len(DEFECTS)} small defects to the scripts" in page
 
 
 def test_tested_operation_sequences_use_all_redis_scripts() -> None:
