@@ -15,7 +15,7 @@ def pairs(name: str) -> set[tuple[str, str]]:
     return {(GRID[index]["transport"], GRID[index]["era"]) for index in cover(GRID, name)}
 
 
-def test_selected_test_runs_cover_each_transport_and_revision_with_the_fewest_runs() -> None:
+def test_selection_of_scenarios_covers_each_transport_and_revision_with_the_fewest_runs() -> None:
     for number in range(20):
         chosen = pairs(f"test {number}")
         assert len(chosen) == len(WIRES)

@@ -141,8 +141,8 @@ def _nested(levels: int) -> Any:
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        (json.dumps([{"name": "x" * 300_000}]), "strings contain more than 262,144 characters of JSON"),
-        ([json.dumps({"name": "x" * 3000})] * 100, "strings contain more than 262,144 characters of JSON"),
+        (json.dumps([{"name": "x" * 300_000}]), "JSON inside of strings has more than 262,144 characters"),
+        ([json.dumps({"name": "x" * 3000})] * 100, "JSON inside of strings has more than 262,144 characters"),
         ([{"name": "a", "size": "x"}] * 100_000, "were sent as strings: send them as JSON types"),
         ([_nested(200)], r"at `\$\.v"),
     ],
@@ -228,7 +228,7 @@ async def test_lenient_tool_with_an_explicit_input_schema_receives_converted_arg
         assert refused.is_error
         assert '"three" is not of type "integer" at n' in refused.text
         refused = await client.call_tool("whole", {"n": 1, "rows": f"[{'1,' * 200_000}1]"})
-        assert "strings contain more than 262,144 characters of JSON" in refused.text
+        assert "JSON inside of strings has more than 262,144 characters" in refused.text
 
 
 async def test_prompt_arguments_are_parsed_from_strings() -> None:

@@ -487,7 +487,7 @@ async def test_pydantic_models_work_as_arguments_and_results(era: Literal["legac
         assert message.content.text == "xy"  # type: ignore[union-attr]
         with pytest.raises(PeerError, match="SKU: String should have at least 2 characters"):
             await client.get_prompt("ask", {"line": '{"SKU":"x"}'})
-        with pytest.raises(PeerError, match="too large: strings contain more than 262,144 characters of JSON"):
+        with pytest.raises(PeerError, match="too large: JSON inside of strings has more than 262,144 characters"):
             await client.get_prompt("ask", {"line": '{"SKU":"%s"}' % ("x" * 270_000)})
 
 

@@ -122,7 +122,7 @@ def test_task_phase_table_in_the_docstring_matches_the_code():
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("phase", [TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED])
-def test_task_transition_increments_the_version_and_keeps_the_epoch(phase: TaskPhase, name: str):
+def test_change_of_a_task_record_increments_its_version_but_not_the_number_of_its_claims(phase: TaskPhase, name: str):
     before, after = RECORDS[phase], STEPS[name](RECORDS[phase])
     if after is not None:
         assert (after.version, after.epoch) == (before.version + 1, before.epoch)

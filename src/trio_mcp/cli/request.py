@@ -324,7 +324,7 @@ def say_urls(data: Any) -> None:
     try:
         required = structure(data, URLElicitationRequiredData)
     except ValueError:
-        return  # ignore malformed data, because `say_error` reports the error anyway
+        return  # print no URLs if the error's data is malformed: `say_error` reports the error
     for page in required.elicitations:
         say(f"visit this page, then call again: {ascii(page.url)[1:-1]} ({page.message})")
 

@@ -315,7 +315,7 @@ class ServerMessages:
         if request.method.name == "ping":
             return Now(EmptyResult())
         if request.method.name == "elicitation/create":
-            # Record the elicitation's id now, because the notification of its end may already have arrived.
+            # Record the elicitation's id before anything else: the next message may already say that it has ended.
             self._callbacks.urls.add_question(request.params)
         if self._callbacks.relay is not None:
             self._callbacks.relay.on_question(request)

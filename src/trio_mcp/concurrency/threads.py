@@ -178,7 +178,7 @@ class ActiveRuns:
 
     @contextmanager
     def register(self) -> Generator[None]:
-        """Register the current trio run as a user of the object while the ``with`` block runs."""
+        """Let other threads find the current trio run while the ``with`` block runs."""
         run = current_run()
         with self._lock:  # wait while `call_in_run` changes the object in another thread
             self._runs.append(run)

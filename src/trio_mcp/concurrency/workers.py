@@ -41,7 +41,7 @@ async def run_in_worker(
     graces: Callable[[], Graces],
     abandoned: Callable[[], object] | None = None,
 ) -> T:
-    """Run ``call`` in a worker thread, and return its result. The thread counts towards the limits of ``share``.
+    """Run ``call`` in a worker thread, and return its result. ``share`` limits how many threads the caller can use.
 
     Tasks that call this function one after another, with no other task running in between, get their threads in the
     same order.

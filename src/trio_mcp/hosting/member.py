@@ -143,7 +143,7 @@ class Member:
 
     @property
     def present(self) -> Client | None:
-        """The server's client while the server is connected, otherwise `None`.
+        """The `Client` that is connected to the server. `None` while the server isn't connected.
 
         It may be `None` because of a lost connection that the member's own task hasn't noticed yet.
         """

@@ -111,7 +111,9 @@ def _naming(operation: APIOperation) -> Generator[None]:
     except ValueError as error:
         raise ValueError(f"{operation.method} {operation.path}: {error}") from None
     except RecursionError:
-        raise ValueError(f"{operation.method} {operation.path}: the operation is nested too deeply") from None
+        raise ValueError(
+            f"{operation.method} {operation.path}: the OpenAPI operation has too many levels of nesting"
+        ) from None
 
 
 def _text(root: JSONObject, key: str) -> str | None:

@@ -125,7 +125,7 @@ class _SchemaReader:
         self._text -= len(text)
         if self._text < 0:
             raise ValueError(
-                f"the arguments are too large: strings contain more than {_MOST_TEXT:,} characters of JSON"
+                f"the arguments are too large: JSON inside of strings has more than {_MOST_TEXT:,} characters"
             )
         try:
             value = msgspec.json.decode(text)

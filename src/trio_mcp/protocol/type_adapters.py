@@ -31,7 +31,7 @@ _FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__"
 
 
 class AnyInstance(type):
-    """Metaclass that makes every object an instance of its classes.
+    """Metaclass for classes ``C`` for which ``isinstance(value, C)`` is true for every value.
 
     msgspec checks the class of a parsed value, and would reject the value otherwise.
     """

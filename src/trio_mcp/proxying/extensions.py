@@ -66,7 +66,8 @@ class SharedExtensions:
 
     @classmethod
     def of(cls, passes: Iterable[str | Extension[Any, Any]]) -> SharedExtensions:
-        """Return a `SharedExtensions` that allows ``passes``, a list of extension names or `Extension` objects.
+        """Return a `SharedExtensions` for the extensions in ``passes``, a list of extension names or `Extension`
+        objects. A proxy forwards only these extensions.
 
         Raises `ValueError` if a string isn't a valid name of an extension.
         """

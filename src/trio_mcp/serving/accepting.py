@@ -88,7 +88,7 @@ class Front(Protocol):
 
     @property
     def awaits_requests(self) -> bool | None:
-        """Whether a client may be sending a request on an accepted stream now, which a call of `shut_down` would lose.
+        """True if a client may be sending a request at this moment. `shut_down` would lose this request.
 
         `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests.
         """

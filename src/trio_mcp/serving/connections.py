@@ -324,7 +324,7 @@ class _LineAcceptor:
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection:
         transport = SocketLineTransport(stream, limits.max_message_bytes, unread)
-        await transport.until_first()  # a client that has sent nothing, or half a message, isn't accepted yet
+        await transport.until_first()  # wait for the first whole message before the client counts as connected
         return AcceptedConnection(transport, UNKNOWN_PEER)
 
     async def reject(self, stream: trio.abc.Stream) -> None:

@@ -139,7 +139,7 @@ class RequestTask:
 
     @property
     def has_started(self) -> bool:
-        """True once the response that contains the task was sent to the client."""
+        """True once the client was sent the response that says that its request has become a task."""
         return self.phase >= RunPhase.RUNNING
 
     @property

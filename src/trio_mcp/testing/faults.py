@@ -156,7 +156,7 @@ class Drop:
 
 @frozen
 class Duplicate:
-    """A fault: deliver the message twice in direct succession."""
+    """A fault in which the channel delivers a message twice in direct succession."""
 
 
 def _is_fraction(_: Any, attribute: attrs.Attribute[float], value: float) -> None:

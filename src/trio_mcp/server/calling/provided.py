@@ -126,7 +126,7 @@ class _ProvidedValues:
 
 
 class _LoopValues(_ProvidedValues):
-    """The dependencies that an asyncio task opens and closes, for one request or for the whole server."""
+    """The injected dependencies of one request or of the whole server, opened and closed by one asyncio task."""
 
     def _context_for(self, provider: Provider) -> Any:
         return WorkerContext(self._context)
