@@ -439,7 +439,7 @@ async def test_tools_of_a_failed_server_stay_listed_by_the_gateway_and_calls_fai
         assert [tool.name async for tool in client.list_tools()] == ["one__greet", "one__sleep"]
 
 
-async def test_gateway_calls_wait_for_a_server_that_restarts_up_to_the_time_limit(
+async def test_gateway_calls_wait_until_a_restarting_server_is_ready_or_the_time_limit_ends(
     front: Any, autojump_clock: MockClock
 ) -> None:
     described = MemberDescription(Scripted(serves("act", "die"), serves("act", "die"), hangs), restart=QUICK)

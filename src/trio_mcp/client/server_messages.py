@@ -330,7 +330,7 @@ class ServerMessages:
             return await tasks.methods.answer(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
-        # a relay, such as a proxy, itself finds the client that must answer
+        # a proxy doesn't answer the server's request: it forwards the request to one of its clients
         if not self._answers.forwards(request.method.name):
             answer = self._contexts.answering(request, answer)
         if tasks is not None and (task := tasks.task_for(scope)) is not None:

@@ -237,7 +237,7 @@ class HeldBytes:
         self._shared.add(self._caller, count)
 
     def release(self) -> None:
-        """Set the number of bytes to 0. Idempotent."""
+        """Count no bytes of this object any more. Idempotent."""
         if self.size:  # skip the common case: most requests have counted no bytes
             self.add(-self.size)
 

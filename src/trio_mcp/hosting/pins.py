@@ -84,7 +84,7 @@ def _hash_of_any(tool: Tool) -> str:
     """
     try:
         return tool_hash(tool)
-    except (ValueError, RecursionError):  # the tool contains a number with thousands of digits, or is deeply nested
+    except (ValueError, RecursionError):  # the tool's JSON has a number of thousands of digits, or is nested deeply
         return ""
 
 

@@ -235,8 +235,7 @@ class Downstream(ABC):
     @property
     @abstractmethod
     def revision(self) -> Revision:
-        """The protocol revision in which server-to-client requests (sampling, elicitation, roots) are sent to the
-        client."""
+        """The protocol revision of the sampling, elicitation and roots requests that this client gets."""
 
     @property
     @abstractmethod

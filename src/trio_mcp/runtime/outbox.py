@@ -308,7 +308,7 @@ class Outbox:
             await self._writer.sleep()
 
     def nudge(self) -> None:
-        """Wake the task that waits in `take`, so that `take` returns once without lines.
+        """Wake the task that waits in `take`. `take` then returns empty bytes once.
 
         Do nothing if lines wait in the outbox.
         """

@@ -108,7 +108,7 @@ class InboundRequest:
         self.params, self.meta = {}, {}
 
     def unpack(self) -> None:
-        """Restore the parameters after `pack` or `pack_as`. Idempotent."""
+        """Convert the parameters back from the text that `pack` or `pack_as` has made of them. Idempotent."""
         if self.packed is not None:
             self.params, self.packed = decode_value(self.packed), None
             self.meta = self.params.get("_meta") or {}

@@ -280,7 +280,7 @@ class SharedSessionState:
     # Reading
 
     def read_soon(self) -> None:
-        """Start a task that reads the session state. Do nothing if a started task is still about to read."""
+        """Start a task that reads the session state, unless an earlier such task still has to read the state."""
         if not self._is_reading:
             self._is_reading = True
             self._services.start_soon(self._read_now)

@@ -89,7 +89,7 @@ class UI:
 
     @classmethod
     def of(cls, tool: Tool) -> UI:
-        """Return the view of ``tool`` and who may call it.
+        """Return the MCP Apps settings of ``tool``: the URI of its view, and whether models or views may call the tool.
 
         The data of ``tool`` comes from an untrusted server. An invalid URI counts as missing, and an unknown caller is
         ignored.

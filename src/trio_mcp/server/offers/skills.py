@@ -237,7 +237,7 @@ class Skills(SkillsExtension):
             offers.add(skill, options)
 
     async def _contents(self, path: str, name: str) -> bytes:
-        """Return the file ``name`` of the skill at ``path``, with exactly the bytes that the skill's entry describes.
+        """Return the contents of the file ``name`` of the skill at ``path``. They match the hash that clients get.
 
         If the file has changed, read the skill again first. Raises `ResourceNotFound` if there is no such file.
         """

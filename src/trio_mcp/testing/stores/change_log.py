@@ -213,7 +213,7 @@ class _ChangeReader:
         self._known = set[str]()
 
     async def read(self, hints: AsyncIterator[ChangeHint | HintsLost], things: Collection[str]) -> None:
-        """Read change notifications until exactly the names in ``things`` have been reported."""
+        """Read change notifications until all names in ``things``, and no other names, have been reported."""
         with trio.fail_after(PATIENCE):
             while self._known != set(things):
                 hint = await anext(hints)

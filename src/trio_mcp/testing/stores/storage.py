@@ -275,7 +275,7 @@ class SharedStorageSuite(
 
 
 def digest(text: str) -> bytes:
-    """Return a digest of 32 bytes, to use as a value of a `ReplayGuard`."""
+    """Return a hash digest with a length of 32 bytes, as a `ReplayGuard` stores it."""
     return sha256(text.encode()).digest()
 
 
