@@ -38,6 +38,7 @@ DIRECT_ONLY: Final = {
 
 _HEADERS: Final = "over HTTP there are headers, and the sessions of legacy revisions"
 _NO_WORDS: Final = "over HTTP, a modern call is left by closing its answer: cause `disconnect`, no reason"
+_CLOSED_BY_CANCEL: Final = "over HTTP, the cancel of a modern call closes its answer: no reply can follow the cancel"
 _TOO_SMALL: Final = "no opening fits into messages of this size"
 _LISTENING: Final = "the server that listens ends after its client has"
 _LARGE: Final = "takes seconds"
@@ -48,6 +49,7 @@ NOT_BY_HTTP: Final = {
     "test_ca_07_only_the_first_cancel_of_a_request_counts_and_all_its_tasks_see_that_cancel": _NO_WORDS,
     "test_cancel_of_a_call_stops_frontend_handler_backend_handler_and_elicitation_with_its_reason": _NO_WORDS,
     "test_handler_is_cancelled_as_soon_as_its_caller_cancels_even_if_the_deadline_is_later": _NO_WORDS,
+    "test_proxy_reports_state_relayed_if_its_backend_connection_was_lost_before_the_cancel": _CLOSED_BY_CANCEL,
     "test_ch_14_ch_15_invalid_line_gets_one_error_and_the_connection_stays_open": _TOO_SMALL,
     "test_closed_connection_is_freed_without_garbage_collection": _LISTENING,
     "test_each_of_a_hundred_concurrent_calls_gets_the_answer_to_its_own_elicitation": _LARGE,

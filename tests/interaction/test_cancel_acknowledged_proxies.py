@@ -113,8 +113,7 @@ async def test_proxy_reports_state_relayed_if_its_backend_connection_was_lost_be
                 nursery.start_soon(partial(client.call_tool, "slow", on_progress=lambda _: begun.set()))  # pyright: ignore[reportUnknownLambdaType]
                 await begun.wait()
                 outbound = behind._connection.outbound
-                # Over HTTP, the proxy may also listen for changes.
-                [request] = [each for each in outbound._state.outbound if each.method.name == "tools/call"]
+                (request,) = outbound._state.outbound
                 outbound._state.abandon(request)
                 outbound.settle(request, None, ConnectionLost("gone"))
                 await trio.testing.wait_all_tasks_blocked()
