@@ -343,6 +343,23 @@ def test_timeline_draws_the_start_of_a_process_that_sends_nothing_as_unfinished(
     check_trace(perfetto(found))
 
 
+def test_process_start_after_the_server_began_to_serve_has_no_length(tmp_path: Path) -> None:
+    lines = [call(0, "out", 1), {**STARTED, "t": 500_000}, reply(960_000, "in", 1)]
+    ours = written(tmp_path / "a.jsonl", "client", 50.0, lines)
+    theirs = written(tmp_path / "b.jsonl", "server", 50.1, [call(10_000, "in", 1), reply(10_000, "out", 1)])
+    found = timeline([read_recording(ours), read_recording(theirs)])
+    (start,) = found.starts
+    assert start.ended_at == start.started_at
+    check_trace(perfetto(found))
+    assert "-" not in duration_of_start(svg(found))
+
+
+def duration_of_start(picture: str) -> str:
+    texts = [each.text or "" for each in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}title")]
+    [title] = [each for each in texts if each.startswith("start of process")]
+    return title.partition(": ")[2]
+
+
 def test_perfetto_trace_has_the_process_start_in_a_row_of_its_own(tmp_path: Path) -> None:
     lines = [STARTED, call(0, "out", 1), reply(960_000, "in", 1)]
     events = check_trace(perfetto(timeline([read_recording(written(tmp_path / "a.jsonl", "client", 0.0, lines))])))

@@ -48,6 +48,11 @@ class ProcessStart:
     """When the server began to serve; if only the client has recorded, when its first message arrived. `None` if
     there was no message."""
 
+    @property
+    def ended_at(self) -> float:
+        """When the start ended: ``ready_at``, but never before ``started_at``, which damaged recordings can claim."""
+        return self.started_at if self.ready_at is None else max(self.ready_at, self.started_at)
+
 
 @define(eq=False)
 class TimedRequest:

@@ -74,7 +74,7 @@ def duration(seconds: float) -> str:
 def _busy(starts: Sequence[ProcessStart], rows: Sequence[TimedRequest]) -> list[tuple[float, float]]:
     """Return the time spans in which a server process starts or there are requests. They include idle gaps that are
     too short to be shortened in the picture."""
-    times = [(start.started_at, start.ready_at or start.started_at) for start in starts]
+    times = [(start.started_at, start.ended_at) for start in starts]
     times = sorted([*times, *((row.started_at, row.ended_at) for row in rows)]) or [(0.0, 1.0)]
     merged = [times[0]]
     for begin, end in times[1:]:
@@ -210,12 +210,12 @@ class _Drawing:
         return ", ".join(f"{word} {duration(at - self._begin)}" for at, word in found)
 
     def _start_row(self, start: ProcessStart, y: int) -> Iterator[str]:
-        upper, ready_at = y + 6 + _LINE * self._is_narrow, start.ready_at
-        words = "no message" if ready_at is None else duration(ready_at - start.started_at)
+        upper, ended = y + 6 + _LINE * self._is_narrow, None if start.ready_at is None else start.ended_at
+        words = "no message" if ended is None else duration(ended - start.started_at)
         yield f"<g><title>{_start_label(start)}: {words}</title>"
         yield f'<text x="12" y="{y + 14 if self._is_narrow else upper + self._bar - 3}">{_start_label(start)}</text>'
-        yield self._rect("start", start.started_at, ready_at, self._segments[-1][1], upper)
-        x = self._x(self._segments[-1][1] if ready_at is None else ready_at) + 5
+        yield self._rect("start", start.started_at, ended, self._segments[-1][1], upper)
+        x = self._x(self._segments[-1][1] if ended is None else ended) + 5
         yield f'<text class="small" x="{x}" y="{upper + self._bar - 4}">{words}</text></g>'
 
     def _row(self, row: TimedRequest, y: int) -> Iterator[str]:

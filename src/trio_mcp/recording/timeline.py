@@ -184,9 +184,8 @@ def perfetto(timeline: Timeline) -> bytes:
     begin = min((each.started_at for each in (*timeline.starts, *timeline.requests)), default=0.0)
     events = [*_names(_CALLERS, "calls"), *_names(_HANDLERS, "handlers")]
     for number, start in enumerate(timeline.starts):
-        ready_at = start.started_at if start.ready_at is None else start.ready_at
         row = _TraceRow(f"{number:#x}", begin)
-        events += row.slice(_HANDLERS, f"start of process {start.pid}", start.started_at, ready_at)
+        events += row.slice(_HANDLERS, f"start of process {start.pid}", start.started_at, start.ended_at)
     for number, request in enumerate(timeline.requests, len(timeline.starts)):
         events += _RequestRow(request, number, begin).events()
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
