@@ -70,7 +70,8 @@ _decoder: Final = msgspec.msgpack.Decoder(_ReplicatedNotification)
 
 
 class ReplicatedNotifications:
-    """Converts notifications of MCP extensions to entries of the change log that all replicas share, and back.
+    """Encodes notifications of MCP extensions as entries of the change log that all replicas share, and decodes these
+    entries.
 
     Entries are encrypted with the secrets of ``cipher``. ``rows`` contains the known notification methods.
     """
@@ -92,7 +93,7 @@ class ReplicatedNotifications:
         return thing if len(thing) <= MAX_LENGTH else None
 
     def decode_new(self, changed: Collection[str], own_source: str) -> list[tuple[Method, Any]]:
-        """Return those extension notifications in ``changed`` that this replica hasn't received before.
+        """Return the extension notifications in ``changed`` that this replica receives for the first time.
 
         ``changed`` contains entries of the change log.
 
@@ -160,7 +161,7 @@ class ChangeReplicator:
 
     @property
     def unrecorded(self) -> Collection[str]:
-        """The changes made on this replica that possibly aren't in the shared change log yet."""
+        """The changes made on this replica whose storage in the shared change log isn't confirmed yet."""
         return self._recording.union(self._pending)
 
     # Changes of this replica
@@ -248,10 +249,10 @@ class ChangeReplicator:
     # Changes of other replicas
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Exchange changes with other replicas through the shared change log, until cancelled.
+        """Write changes of this replica to the shared change log, and read changes of other replicas from it, until
+        cancelled.
 
-        This records the changes of this replica, and notifies the observers on this replica of the changes of other
-        replicas.
+        The observers on this replica are notified of the changes of other replicas.
 
         Reports that it has started as soon as every later change will be noticed.
         """

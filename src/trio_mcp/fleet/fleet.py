@@ -74,16 +74,16 @@ class ReplicaFleet(HttpFleet):
         self.retries.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
-        """Wait until no handler on this replica waits for a client's input, and no request from another replica runs
-        here.
+        """Wait until no handler on this replica waits for a client's input, and no request that another replica has
+        forwarded runs on this replica.
 
         See `Fleet.drain`.
         """
         await self.retries.drain()
 
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable:
-        """Return the table of the legacy sessions of an HTTP endpoint. Every replica can serve these sessions. See
-        `HttpFleet.open_sessions`."""
+        """Return the table of an HTTP endpoint's MCP sessions (legacy protocol revisions). Every replica can serve
+        these sessions. See `HttpFleet.open_sessions`."""
         services = SessionServices(running, self.messenger, self.changes, nursery, retry_interval)
         return SharedSessionTable(services)
 

@@ -49,7 +49,8 @@ acknowledgement is sent then."""
 
 
 class ReplicaDead(Exception):
-    """The replica that should receive a message has ended. It may have read the message, but won't act on it."""
+    """The replica that should receive a message has ended. It may have read the message, but will send no
+    acknowledgement."""
 
 
 class MessageRefused(Exception):
@@ -103,7 +104,7 @@ class ReplicaMessage:
 
 
 class Messenger:
-    """Sends messages to other replicas, and receives the messages to ``replica``.
+    """Sends messages to other replicas, and receives the messages that they send to ``replica``.
 
     While `run` runs, it also sends heartbeats, which show that ``replica`` is alive.
 
@@ -247,7 +248,7 @@ class Messenger:
     # Receiving
 
     def register(self, kind: str, handler: Callable[[ReplicaMessage], None]) -> None:
-        """Register ``handler`` for messages of this ``kind``. The handler is called once for each message.
+        """Register ``handler``, which is called once for each received message of this ``kind``.
 
         The handler must not wait. It answers with `ReplicaMessage.ack` or `ReplicaMessage.refuse`, at once or later.
         """

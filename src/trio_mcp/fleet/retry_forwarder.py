@@ -79,7 +79,8 @@ class _ForwardedCall:
         self._sleeper = Sleeper()
 
     def deliver(self, message: ReplicaMessage, batch: LinesMessage) -> None:
-        """Store a batch of messages that the handler's replica has sent. Batches may arrive out of order."""
+        """Store a batch of a handler's messages, which the replica that runs the handler has sent. Batches may arrive
+        out of order."""
         if batch.index < self.next_index:  # a repeated batch: the client has already received its messages
             message.ack()
         elif batch.index >= self.next_index + BATCH_WINDOW:
@@ -89,7 +90,8 @@ class _ForwardedCall:
             self._sleeper.wake()
 
     def fail(self, error: CodedError) -> None:
-        """Make `next_batch` raise ``error``, because the replica that runs the handler will send no more batches."""
+        """Make `next_batch` raise ``error``, because no more batches will arrive from the replica that runs the
+        handler."""
         self.is_over, self._failure = True, error
         self._sleeper.wake()
 
@@ -142,7 +144,8 @@ class RetryForwarder:
 
     @property
     def is_idle(self) -> bool:
-        """True while no request is running that was forwarded from or to this replica."""
+        """True while this replica has forwarded no unfinished request, and runs no request that another replica has
+        forwarded."""
         return not (self._forwarded or self.receiver.exchanges)
 
     # Lifecycle
@@ -156,7 +159,7 @@ class RetryForwarder:
             await self.receiver.run(task_status=task_status)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Begin the shutdown of the server: waiting handlers and forwarded requests must finish within
+        """Begin the shutdown of this replica. Its waiting handlers and forwarded requests must finish within
         `Limits.drain_timeout`.
 
         These are the handlers that wait for a client's input, and the requests that other replicas have forwarded.
@@ -168,8 +171,7 @@ class RetryForwarder:
         self._drain_scope.deadline = min(self._drain_scope.deadline, end)
 
     async def drain(self) -> None:
-        """Begin the shutdown as `shut_down` does, and wait until this replica has no waiting handler and no forwarded
-        request.
+        """Call `shut_down`, and wait until this replica has no waiting handler and no forwarded request.
 
         A waiting handler waits for a client's input. A forwarded request comes from another replica.
         """

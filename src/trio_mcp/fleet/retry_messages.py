@@ -39,8 +39,8 @@ acknowledgement is a `CheckAck`."""
 
 
 class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
-    """The caller's `Auth` in the form that is sent to another replica. It omits ``extra``, the data that server code
-    has added."""
+    """The caller's `Auth` as it is sent to another replica. The data that server code has added (``extra``) is
+    omitted."""
 
     token: str
     issuer: str | None
@@ -117,7 +117,8 @@ class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LinesMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of the JSON-RPC messages that a handler sends to its client: whole lines, or a part of a long line.
+    """A batch of the JSON-RPC messages that a handler sends to its client. A long message is split into several
+    batches.
 
     The owner sends a few batches before they are acknowledged. The forwarding replica acknowledges a batch when it has
     room for more.
@@ -156,11 +157,12 @@ class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CheckAck(CheckMessage, frozen=True):
-    """The reply to a `CheckMessage`: the numbers of the requests that aren't running on the replying replica."""
+    """The acknowledgement of a `CheckMessage`. It lists the numbers of the requests that don't run on the replica that
+    sends it."""
 
 
 class MessageSeal:
-    """Encrypts and decrypts the content of messages between replicas, with the secrets of ``cipher``.
+    """Encrypts and decrypts the messages between replicas, with the secrets of ``cipher``.
 
     A sealed message is only valid for its kind, its sender and its receiver.
     """

@@ -54,8 +54,8 @@ def replica_lost() -> CodedError:
 
 
 class ForwardedExchange(Exchange):
-    """The `Exchange` of a retried request that the replica ``forwarder`` has forwarded to this replica. ``number`` is
-    the request's number."""
+    """A retried request that the replica ``forwarder`` has forwarded to this replica under the number ``number``. See
+    `Exchange`."""
 
     __slots__ = ("abort_writing", "forwarder", "is_over", "number")
 
@@ -80,7 +80,8 @@ class ForwardedExchange(Exchange):
         return self.forwarder, self.number
 
     def cancel(self, cause: CancelCause, reason: str) -> None:
-        """Cancel the forwarded request and send no more messages, because the request's client no longer waits."""
+        """Cancel the forwarded request and send no more messages, because its client has disconnected or its deadline
+        has passed."""
         self._close_silently()
         self.cancel_all(cause, reason)
 
@@ -163,8 +164,8 @@ class RetryReceiver:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def cancel_all(self, reason: str) -> None:
-        """Cancel all forwarded requests, because the server is shutting down. If there is time, the replicas that
-        forwarded them get an error."""
+        """Cancel all forwarded requests, because the server is shutting down. Error responses are sent to the replicas
+        that forwarded them."""
         for exchange in tuple(self.exchanges.values()):
             exchange.cancel_all(CancelCause.SHUTDOWN, reason)
 

@@ -57,8 +57,8 @@ def new_stream_name() -> str:
 
 
 def new_holder(replica: Replica) -> str:
-    """Return a new holder name for ``replica``. The holder name gives the right to append events to one SSE stream in
-    the event log."""
+    """Return a new holder name for ``replica``. Only the holder of an SSE stream may append events to it in the event
+    log."""
     return f"{replica.id}:{secrets.token_hex(_NAME_BYTES)}"
 
 
@@ -111,7 +111,7 @@ def standalone_log_id(session_id: str) -> str:
 
 
 async def forget_events(events: EventLog, session_id: str) -> None:
-    """Delete the stored events of a session that has ended. If this fails, the events expire later."""
+    """Delete the stored events of a session that has ended. If the storage is unavailable, the events expire later."""
     try:
         await events.delete(session_id)
         await events.delete(standalone_log_id(session_id))
@@ -138,7 +138,8 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: 
 
 @frozen
 class StreamLog:
-    """Reads and writes the stored SSE events of one legacy session. ``log_id`` is their key in the shared storage.
+    """Reads and writes the stored SSE events of one MCP session. ``log_id`` is the key of these events in the shared
+    storage.
 
     At most ``limit`` bytes of events are stored. They are kept for ``retention_ms`` milliseconds after the last use of
     the log.
@@ -217,7 +218,7 @@ class StreamLog:
         return self.read_after(name, _BEYOND)
 
     def finish_dead(self, stream: StoredStream) -> Awaitable[bool]:
-        """Finish an SSE stream whose writer, a replica, is dead. See `EventLog.finish_dead`."""
+        """Finish an SSE stream whose writer was a replica that has ended. See `EventLog.finish_dead`."""
         return self.events.finish_dead(
             self.log_id,
             stream.name,
@@ -378,8 +379,8 @@ class ResumedStreams:
         self.expire(math.inf)
 
     def notify_resumed(self, receiver: str, name: str, replica: str) -> None:
-        """Make the replica ``receiver`` end its response for the SSE stream ``name``, which the replica ``replica`` now
-        sends to the client.
+        """Request that the replica ``receiver`` ends its response for the SSE stream ``name``. The replica ``replica``
+        sends this stream now.
 
         The client of an earlier response may have disconnected unnoticed, so that response has to be ended.
         """

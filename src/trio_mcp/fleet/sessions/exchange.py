@@ -59,7 +59,7 @@ class PendingChange:
         self._refusal: Refusal | None = None
 
     def settle(self, refusal: Refusal | None) -> None:
-        """Record how the write ended.
+        """Record whether the change was stored.
 
         ``refusal`` is `None` if the change is stored; otherwise it is a function that makes the error response for
         requests that depend on the change.
@@ -68,8 +68,8 @@ class PendingChange:
         self._done.set()
 
     async def outcome(self) -> Refusal | None:
-        """Wait for the end of the write. If the change isn't stored, return a function that makes the error response;
-        otherwise return `None`."""
+        """Wait until the change is stored, and return `None`. If it can't be stored, return a function that makes the
+        error response."""
         await self._done.wait()
         return self._refusal
 
@@ -95,7 +95,8 @@ class PendingChanges:
         return bool(self._writes)
 
     def apply(self) -> None:
-        """Set the connection's state to the stored session state, with the changes that are still being written."""
+        """Set the connection's state to the stored session state, and apply the changes to it that are still being
+        written."""
         told, state = self._session_state.current, self._served.state
         for write in self._writes:
             told = write.change(told)
@@ -106,8 +107,8 @@ class PendingChanges:
             self._served.subscriptions.adopt(told.subscriptions)
 
     def start(self) -> PendingChange | None:
-        """Start to write the connection's changes to the shared storage. Returns the latest unfinished write; `None` if
-        there is none."""
+        """Start to write the connection's changes to the shared storage. Return the latest unfinished write, or `None`
+        if all changes are stored."""
         state, told = self._served.state, self._expected
         changes = list[Change]()
         if state.initialized and not told.is_initialized:
@@ -149,7 +150,7 @@ def _apply_all(changes: list[Change], state: SessionState) -> SessionState:
 
 
 class SharedExchange(SessionExchange):
-    """The `Exchange` for one POST request in the legacy session ``session``.
+    """One POST request in the MCP session ``session``. See `Exchange`.
 
     ``start_write`` starts to write the session's changes to the shared storage: see `PendingChanges.start`.
     """
@@ -222,7 +223,7 @@ class SharedExchange(SessionExchange):
 
 
 class InitializeExchange(SharedExchange):
-    """The `Exchange` for the POST request with ``initialize``, which opens a legacy session on all replicas.
+    """The POST request with ``initialize``, which opens an MCP session on all replicas. See `Exchange`.
 
     If opening fails, or the client doesn't get the session id, the session ends at once.
     """

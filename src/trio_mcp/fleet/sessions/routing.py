@@ -67,7 +67,8 @@ def forward_unreadable(services: SessionServices, session_id: str, owner: str, m
 
 
 class SessionRouter:
-    """Forwards the messages of one session to the replicas that the messages concern.
+    """Forwards a client's messages, such as cancellations, to the replicas that run the requests to which these
+    messages refer.
 
     ``state`` has the requests that run on this replica.
     """
@@ -119,8 +120,8 @@ class SessionRouter:
         return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
 
     def delivery_for(self, message: Message | Unreadable, body: bytes) -> Delivery | None:
-        """Return a function that delivers a client's message to the replica that the message concerns. Return `None` if
-        that is this replica."""
+        """Return a function that forwards a client's message to the replica that must handle it. Return `None` if this
+        replica must handle it."""
         named: object = None
         match message:
             case Response() | ErrorResponse():
@@ -156,7 +157,7 @@ class SessionRouter:
         return partial(self._session_state.change, add_cancel(self._services.new_id(), request_id, told))
 
     async def deliver_all(self, deliveries: list[Delivery], posted: HttpRequest) -> bool:
-        """Await the ``deliveries`` of a client's message to other replicas.
+        """Forward a client's message to other replicas: await each of the ``deliveries`` in turn.
 
         If a delivery fails, send an error response to the POST ``posted`` and return false.
         """

@@ -55,7 +55,8 @@ responses."""
 
 
 class SharedSession(ClientSession):
-    """A legacy session on this replica. Other replicas can serve the same session at the same time.
+    """An MCP session (legacy protocol revisions) on this replica. Other replicas can serve this session at the same
+    time.
 
     ``session_id`` is the id of the session, whose state is in the shared storage.
 
@@ -123,7 +124,7 @@ class SharedSession(ClientSession):
             self._finished.set()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """Stop serving the session on this replica when the session's requests are done.
+        """Stop serving the session on this replica when the running requests of the session are done.
 
         Responses to GETs end at once, so that clients reconnect to another replica.
         """
@@ -146,7 +147,7 @@ class SharedSession(ClientSession):
         return self.session_state.is_fresh and (state.initialized or not state.require_initialized)
 
     def on_hint(self) -> None:
-        """React to a notification that another replica may have changed the session.
+        """Handle a notification that another replica may have changed the session.
 
         This reads the session again or, if this replica has no unfinished work for the session, closes this object.
         """
@@ -234,7 +235,7 @@ class SharedSession(ClientSession):
         return True
 
     def receive_unreadable(self, request_id: str, reason: str) -> bool:
-        """Make a request to the client fail, because the client's response can't be read.
+        """Make a server-to-client request fail, because the client's response can't be read.
 
         This replica has sent the request, and the response arrived at another replica.
 

@@ -56,7 +56,7 @@ SESSION_ENDED_TEXT: Final = "there is no such session: it has ended; send initia
 
 
 class SessionEnded(Exception):
-    """The legacy session has ended, on this replica or on another one."""
+    """The MCP session has ended, on this replica or on another one."""
 
 
 class SessionStateTooLong(Exception):
@@ -64,7 +64,7 @@ class SessionStateTooLong(Exception):
 
 
 class SessionServices:
-    """The objects that all legacy sessions of a replica use, such as the messenger and the keys.
+    """The objects that all MCP sessions on a replica use, such as the messenger and the keys.
 
     Tasks of the sessions run in ``nursery``.
 
@@ -120,7 +120,8 @@ class SessionServices:
         return replica if is_ours and replica != self.replica.id else ""
 
     def caller_key(self, caller: Caller) -> bytes:
-        """Return the key under which all replicas together count the sessions of ``caller``."""
+        """Return the key of ``caller`` in the shared storage. Under this key, the storage counts the caller's sessions
+        on all replicas."""
         caller = caller.whole
         key = self._caller_keys.get(caller)
         if key is None:
@@ -139,21 +140,21 @@ class SessionServices:
     # Changes of streams
 
     def watch_stream(self, session_id: str, stream: str) -> ChangeSignal:
-        """Return a signal that is set whenever any replica changes the SSE stream, until `unwatch_stream` is called."""
+        """Return a signal that is set whenever any replica changes the SSE stream. `unwatch_stream` ends this."""
         signal = ChangeSignal(_POLL_INTERVAL)
         self._signals.setdefault((session_id, stream), set()).add(signal)
         return signal
 
     def unwatch_stream(self, session_id: str, stream: str, signal: ChangeSignal) -> None:
-        """Undo `watch_stream`: changes of the SSE stream no longer set ``signal``."""
+        """Stop setting ``signal``, which `watch_stream` has returned, when a replica changes the SSE stream."""
         signals = self._signals.get((session_id, stream), set())
         signals.discard(signal)
         if not signals:
             self._signals.pop((session_id, stream), None)
 
     async def notify_watchers(self) -> None:
-        """Whenever a replica changes an SSE stream, set the signals that `watch_stream` has returned for it, until
-        cancelled."""
+        """Receive notifications of changed SSE streams until cancelled, and set the signals that `watch_stream` has
+        returned for these streams."""
         async with self.replica.events.watch() as hints:
             async for hint in hints:
                 found = [*self._signals.values()] if isinstance(hint, HintsLost) else [self._signals.get(hint, ())]
@@ -183,8 +184,8 @@ class SessionServices:
         return self._seal.open(kind, message, form)
 
     def seal_state(self, session_id: str, text: bytes) -> bytes:
-        """Return ``text``, an encoded session state, in the form to store: encrypted for this session if the server has
-        secrets."""
+        """Return ``text``, an encoded session state, as it is stored. If the server has secrets, it is encrypted for
+        this session."""
         return text if self._state_keys is None else self._state_keys.seal(text, encoded(session_id))
 
     def read_state(self, session_id: str, stored: bytes) -> SessionState | None:
@@ -274,19 +275,19 @@ class SharedSessionState:
 
     @property
     def is_fresh(self) -> bool:
-        """True while the session state that was read last is recent enough to serve a request."""
+        """True while the last read of the session state is recent enough to serve a request without another read."""
         return not self.is_hinted and trio.current_time() - self.read_at < min(FRESH_SECONDS, self._timeout / 4)
 
     # Reading
 
     def read_soon(self) -> None:
-        """Start a task that reads the session state, unless an earlier such task still has to read the state."""
+        """Start a task that reads the session state. Do nothing if such a task was started and hasn't begun to read."""
         if not self._is_reading:
             self._is_reading = True
             self._services.start_soon(self._read_now)
 
     def is_own_hint(self) -> bool:
-        """Return whether a change notification for this session may come from this replica's own write.
+        """Return whether a write by this replica can be the cause of a change notification for this session.
 
         If so, the notification can be ignored.
 
@@ -300,7 +301,7 @@ class SharedSessionState:
         return True
 
     def forget_hints(self) -> None:
-        """Stop expecting notifications of this replica's own writes, because notifications were lost."""
+        """Stop expecting notifications of this replica's own writes, because some notifications were lost."""
         self._own_hints = 0
 
     async def _read_now(self) -> None:
@@ -374,7 +375,7 @@ class SharedSessionState:
         return ended
 
     async def change(self, change: Change) -> None:
-        """Apply ``change`` to the session state, and write the new state to the shared storage.
+        """Apply ``change`` to the session state, and write the changed state to the shared storage.
 
         Changes that arrive during a write are written together afterwards. So a client that sends many changes costs
         the storage no more than one that sends few, and doesn't delay other clients.

@@ -110,7 +110,8 @@ class StandaloneStreams:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if another replica writes the session's standalone GET stream, as far as this replica knows.
+        """True if, by the session state that this replica knows, another replica writes the session's standalone GET
+        stream.
 
         The standalone GET stream is the SSE stream that a client opens with GET.
         """
@@ -118,16 +119,16 @@ class StandaloneStreams:
 
     @property
     def is_reached(self) -> bool:
-        """True while this replica is sending a response to a GET of the client."""
+        """True while this replica is sending the response to a client's GET."""
         return self.is_open or bool(self._resumed)
 
     @property
     def is_needed(self) -> bool:
-        """True while messages for the client wait to be sent, or a response to the client's GET is open."""
+        """True while messages for the client are waiting, or this replica is sending the response to a client's GET."""
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Stop writing the standalone GET stream if another writer is now responsible for this stream.
+        """Stop writing the standalone GET stream if the session state names another writer for this stream.
 
         ``listener`` is the name of the current writer, as stored in the session state.
         """

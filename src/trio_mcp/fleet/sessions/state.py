@@ -80,7 +80,7 @@ class _KnownFields(msgspec.Struct, frozen=True, rename={"standalone_stream": "ow
 
 @frozen
 class SessionState:
-    """The state of a legacy session, which all replicas share."""
+    """The state of an MCP session, which all replicas share."""
 
     opening: bytes = attrs.field(repr=False)
     """The parameters of ``initialize``, as JSON text."""
@@ -193,8 +193,8 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 
 def change_listener(holder: str) -> Change:
-    """Return a function that makes ``holder`` the only permitted writer of the standalone GET stream in the session
-    state.
+    """Return a function that changes the session state: only ``holder`` may write to the standalone GET stream from
+    then on.
 
     This is the SSE stream that a client opens with GET.
     """

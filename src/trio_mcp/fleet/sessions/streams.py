@@ -165,12 +165,12 @@ class SharedStream:
         response.on_gone = self._sse_response.close
 
     def detach(self) -> None:
-        """End the response. From now on, messages of this SSE stream are only stored in the event log."""
+        """End the response. All later messages of this SSE stream are only stored in the event log."""
         self._sse_response.close()
 
     def close_response(self, retry: float) -> bool:
-        """End the response after the messages that are now in the outbox. The client reconnects after ``retry``
-        seconds. See `ResumableStream.close_response`."""
+        """End the response once all messages that wait now are sent. The client reconnects after ``retry`` seconds. See
+        `ResumableStream.close_response`."""
         if not self.is_open or not self._primes or self._is_finished:
             return False
         self._closing = retry
@@ -282,7 +282,7 @@ _decode_position: Final = msgspec.json.Decoder(_StreamPosition)
 
 
 class StandaloneStream:
-    """The standalone GET stream of a legacy session, for messages that belong to no request.
+    """The standalone GET stream of an MCP session. It sends messages that don't relate to a client's request.
 
     Only this replica may write to it, under the name ``holder``.
     """
@@ -309,7 +309,7 @@ class StandaloneStream:
         return self.pipe is not None and self.pipe.is_open
 
     async def unsent(self, after: int | None) -> tuple[bytes, bool] | None:
-        """Return the events after the number ``after`` or, if ``after`` is `None`, the events that no response has
+        """Return the events after the number ``after``. If ``after`` is `None`, return the events that no response has
         sent.
 
         Also returns whether earlier events are missing.

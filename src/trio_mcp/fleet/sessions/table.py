@@ -79,7 +79,7 @@ class _SessionRead:
 
 
 class SharedSessionTable(FleetSessions[SharedSession]):
-    """The legacy sessions of one HTTP endpoint. ``services`` has the objects that all sessions of the replica use."""
+    """The MCP sessions of one HTTP endpoint. ``services`` has the objects that all sessions of the replica use."""
 
     def __init__(self, services: SessionServices) -> None:
         super().__init__(services.nursery)
@@ -111,8 +111,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Views
 
     def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
-        """Return the session with this id, if this replica can serve it without a read from the shared storage;
-        otherwise `None`.
+        """Return the session with this id if this replica can serve it without reading the shared storage. Otherwise
+        return `None`.
 
         Otherwise return `None`: use `look_up` then.
         """
@@ -251,7 +251,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return max(0.0, self._drained_at - trio.current_time())
 
     async def ended(self) -> None:
-        """Wait until the sessions of all received requests were read from the storage.
+        """Wait until no request waits for its session to be read from the storage, and no session is served on this
+        replica.
 
         This ends at the latest when the time for the shutdown is over.
 

@@ -99,12 +99,12 @@ def load_scripts(name: str) -> Mapping[str, Script]:
 
 @cache
 def digest(text: str) -> str:
-    """Return the SHA-1 digest by which Redis identifies the Lua script ``text``."""
+    """Return the SHA-1 digest that identifies the Lua script ``text`` in Redis."""
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def check_argument_types(words: Iterable[object]) -> None:
-    """Raise `TypeError` unless all arguments of a Redis command are of type `Value`.
+    """Raise `TypeError` unless all arguments of a Redis command are bytes, strings or integers.
 
     With other types, coredis would close the connection.
     """
@@ -114,9 +114,9 @@ def check_argument_types(words: Iterable[object]) -> None:
 
 
 def check(command: Sequence[Value]) -> None:
-    """Check that a Redis command may be sent on a connection that all callers share.
+    """Raise `ValueError` if a Redis command would block a shared connection or change its state.
 
-    Raises `ValueError` if it isn't, and `TypeError` as `check_argument_types` does.
+    Raises `TypeError` as `check_argument_types` does.
     """
     check_argument_types(command)
     if (name := _name(command)) in _FORBIDDEN or (name in _MAY_BLOCK and "BLOCK" in map(_upper, command)):
@@ -126,7 +126,7 @@ def check(command: Sequence[Value]) -> None:
 
 
 def runs_script(command: Sequence[Value]) -> bool:
-    """Return whether the Redis command runs a Lua script. A script that fails may already have changed something."""
+    """Return whether a Redis command runs a Lua script. A script may change data before it fails."""
     return _name(command) in _SCRIPTS
 
 
@@ -172,7 +172,7 @@ _POOL: Final = 8
 
 @asynccontextmanager
 async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -> AsyncGenerator[RedisClient]:
-    """Open a pool of connections to Redis. A call takes at most ``limit`` seconds.
+    """Open a pool of connections to Redis. Each Redis command takes at most ``limit`` seconds.
 
     A connection that is silent for ``max_idle`` seconds is closed. Only a cluster gets a command at once. Raises the
     errors in `failures`, and groups of them.
@@ -347,7 +347,7 @@ def node_name(node: Any) -> str:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return the exception types that mean that Redis is unavailable, for use in ``except``.
+    """Return a tuple for ``except``: the types of the exceptions that are raised if Redis is unavailable.
 
     Two of them are of anyio: a connection that is being closed still counts as usable, but accepts no command.
     """

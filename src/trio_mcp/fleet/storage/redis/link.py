@@ -112,7 +112,7 @@ class Link:
 
     @property
     def is_lost(self) -> bool:
-        """True while Redis is unavailable, from the moment when this outage was logged."""
+        """True from the time when an outage of Redis is logged until Redis is available again."""
         return self._is_loss_logged
 
     async def wait_until_up(self) -> None:
@@ -121,7 +121,8 @@ class Link:
 
     @property
     def gaps(self) -> int:
-        """How often subscription readers got `HINTS_LOST`, because messages may have been lost."""
+        """The number of times that the readers of a subscription got `HINTS_LOST`, because messages may have been
+        lost."""
         return self._subscriptions.gaps
 
     @property
@@ -130,8 +131,7 @@ class Link:
         return str(self._address)
 
     async def script(self, script: Script, keys: Sequence[Value], args: Sequence[Value] = ()) -> Any:
-        """Run the Lua script ``script`` in Redis, and return its result. The result consists of numbers, bytes, `None`
-        and lists.
+        """Run the Lua script ``script`` in Redis, and return its result: numbers, bytes, `None`, or lists of these.
 
         In a cluster, all ``keys`` must be in one slot.
 

@@ -209,7 +209,7 @@ class RedisCourier:
             self._mailbox.put(HINTS_LOST)
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Mark this replica as alive for ``lease_ms``. See `Courier.heartbeat`."""
+        """Mark this replica as alive for ``lease_ms`` milliseconds. See `Courier.heartbeat`."""
         [before] = await self.heartbeat_link.pipeline(
             [[b"SET", self._heartbeat_key(self._replica), b"1", b"PX", b"%d" % lease_ms, b"GET"]]
         )
@@ -220,7 +220,7 @@ class RedisCourier:
         await self.heartbeat_link.pipeline([[b"DEL", self._heartbeat_key(self._replica)]])
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return those of ``replicas`` that are dead. See `Courier.find_dead`."""
+        """Return the members of ``replicas`` that are dead. See `Courier.find_dead`."""
         if not replicas:
             return set()
         names = list(replicas)

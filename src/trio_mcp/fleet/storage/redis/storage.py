@@ -169,7 +169,8 @@ class _SharedSecret:
         """The last different secret that was reported in the log."""
 
     async def agree(self, *, patience: float) -> None:
-        """Read the replicas' shared secret from Redis. If no secret is stored, store this replica's secret.
+        """Read from Redis the secret that all replicas share. If Redis has no secret, store this replica's secret
+        there.
 
         Waits until Redis is available.
 
@@ -191,8 +192,8 @@ class _SharedSecret:
             logger.warning("this replica no longer waits: Redis is available")
 
     async def maintain(self, looks: ChangeSignal) -> None:
-        """Check regularly that the shared secret is still in Redis, until cancelled. If the secret is missing, store it
-        again."""
+        """Check regularly that the replicas' shared secret is still in Redis, until cancelled. If it is missing, store
+        it again."""
         while True:
             await looks.next_poll()
             try:
@@ -327,8 +328,8 @@ class RedisRateLimits:
         self._prefix = prefix.encode()
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the rate limit bucket ``key``. Return the milliseconds to wait if the bucket is empty,
-        otherwise 0.
+        """Take a token from the rate limit bucket ``key``, and return 0. If the bucket is empty, return the
+        milliseconds to wait.
 
         See `RateLimits.acquire`.
         """

@@ -186,10 +186,8 @@ class ChannelSubscriptions:
                     self._receive(push)
 
         async def read_refusal() -> None:
-            """Read the replies on the subscription's connection, apart from published messages.
-
-            Such a reply is an error: Redis has refused a SUBSCRIBE.
-            """
+            """Wait for error replies from Redis, which it sends if it refuses a SUBSCRIBE command, and end the
+            subscription."""
             async with aclosing(connection.streamed_messages) as answers:
                 async for answer in answers:
                     if isinstance(answer, Exception):

@@ -140,7 +140,8 @@ class RedisTaskStore:
         return StoredTask(record, now) if scope in (None, record.scope) else None
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of task records. Each change of a record gives it a new mark. See `TaskStore.marks`."""
+        """Return a mark for each task record. A record's mark changes whenever the record changes. See
+        `TaskStore.marks`."""
         found = dict[str, bytes]()
         for names in _batches(list(task_ids)):
             marks = await self._run(_SCRIPTS["task_marks"], [encoded(each) for each in names])
@@ -157,7 +158,7 @@ class RedisTaskStore:
         return bool(await self._run(_SCRIPTS["task_change"], args))
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return a page of the task records of ``scope``. See `TaskStore.page`."""
+        """Return one page of the task records that have the scope ``scope``. See `TaskStore.page`."""
         scopes, page = self._codec.scope_keys(scope), list[TaskRecord]()
         place, name = (-1, b"") if cursor is None else (max(-1, min(cursor[0], _MAX_POSITION)), encoded(cursor[1]))
         while (left := min(limit - len(page), _BATCH)) > 0:

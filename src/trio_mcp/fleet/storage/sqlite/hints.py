@@ -60,7 +60,7 @@ def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> No
 
 
 def cursor_of(file: bytes, number: int) -> ChangeCursor:
-    """Return the position in the change log after the record ``number``. ``file`` identifies the SQLite file."""
+    """Return the position in the change log after the record ``number``. ``file`` is the id of the SQLite file."""
     return f"{file.hex()}.{number}"
 
 
@@ -153,8 +153,8 @@ class HintPoller:
 
     @asynccontextmanager
     async def watch(self, queues: HintQueues[T]) -> AsyncGenerator[HintQueue[T]]:
-        """Open a stream of the notifications in ``queues``. Earlier changes aren't reported, except if the first read
-        of the file fails."""
+        """Open a stream of the notifications in ``queues``. Changes before this call are only reported if the first
+        read of the file fails."""
         await self.poll()
         with queues.watch() as hints:
             yield hints
@@ -175,7 +175,8 @@ class HintPoller:
         self._fast_until = now + _FAST_FOR
 
     def notify_change(self, file: bytes, number: int, changed: Iterable[str]) -> None:
-        """Notify watchers at once of a change that this replica has recorded, unless a poll has already found it."""
+        """Notify watchers at once of a change that this replica has recorded. Do nothing if a poll has already found
+        this change."""
         at = self._position
         if file == at.file and number <= at.note:
             return
@@ -236,7 +237,7 @@ class SQLiteTasks(DatabaseTaskStore):
 
 
 def insert_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:
-    """Insert a row that notifies other replicas of a change, in the transaction of that change. Old rows are
+    """Insert a row that notifies other replicas of a change, within the transaction that makes the change. Old rows are
     deleted."""
     kind = SESSION if stream is None else STREAM
     number = connection.execute(

@@ -147,7 +147,7 @@ class SQLiteCourier:
             self._mailbox = self._hints.on_messages = None
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Mark this replica as alive for ``lease_ms``. See `Courier.heartbeat`.
+        """Mark this replica as alive for ``lease_ms`` milliseconds. See `Courier.heartbeat`.
 
         This write goes before other waiting writes, and also deletes expired rows.
         """
@@ -173,7 +173,7 @@ class SQLiteCourier:
         await self._database.write(leave)
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return those of ``replicas`` that are dead. See `Courier.find_dead`."""
+        """Return the members of ``replicas`` that are dead. See `Courier.find_dead`."""
 
         def dead(connection: sqlite3.Connection) -> Collection[str]:
             now = self._now()

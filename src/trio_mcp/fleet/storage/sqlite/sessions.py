@@ -235,7 +235,7 @@ class _SessionLog:
         )
 
     def open_stream(self, new: StoredStream) -> None:
-        """Create the SSE stream ``new`` in the session's event log, which must exist."""
+        """Create the SSE stream ``new`` in the session's event log. The log must exist."""
         self._execute(_BEGIN, self._number, encoded(new.name), encoded(new.holder), new.request_id)
 
     def set_holder(self, stream: _StreamRow, holder: str) -> None:

@@ -250,9 +250,10 @@ class SQLiteRateLimits:
         self._now = now
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the rate limit bucket ``key``, and return 0.
+        """Take a token from the rate limit bucket ``key``, and return 0. If the bucket is empty, return the
+        milliseconds to wait.
 
-        If the bucket is empty, return the milliseconds until the bucket's next token. See `RateLimits.acquire`.
+        See `RateLimits.acquire`.
         """
 
         def take(connection: sqlite3.Connection) -> int:
