@@ -366,13 +366,13 @@ def _escaped(value: Any) -> Any:
 
 
 def canonical_value(value: Any) -> bytes:
-    """Encode a value so that equal values give equal text: like `encode_value`, but with sorted field names."""
+    """Encode a value like `encode_value`, but with sorted field names, so that equal values always give equal bytes."""
     encode_value(value)  # check the value: `encode_value` raises for a value that JSON can't contain
     return _canonical.encode(value)
 
 
 def pack_value(value: Any) -> bytes:
-    """Encode a value that `decode` has returned, to store it as text.
+    """Encode a value from a message that `decode` has decoded. `decode_value` restores the value.
 
     `decode_value` restores the value.
     """
@@ -484,7 +484,7 @@ def frame_error(request_id: RequestId | None, code: int, message: str, data: Any
 
 
 class CollectorPause:
-    """Context manager that pauses the garbage collector while many objects are created.
+    """Context manager that pauses Python's garbage collector while the block creates many objects.
 
     Otherwise, the collector would search these objects repeatedly without finding garbage.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 
 def clean(text: str) -> str:
-    """Make text from a peer safe for errors and log records.
+    """Make text from a peer safe for errors and log records: replace line ends and unprintable characters.
 
     The peer then can't forge log lines or control a terminal. All white space, including line ends, becomes blanks. All
     unprintable characters, such as ESC, writing directions and lone surrogates, become a replacement character.

@@ -56,7 +56,7 @@ _FEW: Final = 200
 
 
 def few_parts(value: Any) -> list[Any] | None:
-    """Return ``value`` and all values inside it as a flat list.
+    """Return a flat list of ``value`` and all values inside it. Return `None` if there are more than 200.
 
     The list includes the field names of JSON objects. Return `None` if there are more than 200 parts. The time doesn't
     depend on the size of ``value``.
@@ -74,7 +74,7 @@ def few_parts(value: Any) -> list[Any] | None:
 
 
 def has_json_form(parts: list[Any]) -> bool:
-    """Return true if JSON can express all of the values in ``parts``.
+    """Return true if each of the values in ``parts`` can be written as JSON.
 
     They must be plain data, and neither NaN nor infinite. `few_parts` returns such a list.
     """

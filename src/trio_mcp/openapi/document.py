@@ -35,7 +35,8 @@ _LONGEST_NAME: Final = 64
 
 @frozen(eq=False)
 class APIOperation:
-    """An operation of an OpenAPI document. Functions that choose or describe operations get an `APIOperation`."""
+    """An operation of an OpenAPI document. `from_openapi` passes it to your functions that choose or describe
+    operations."""
 
     name: str
     """Name of the tool for the operation."""
@@ -107,8 +108,8 @@ class Document:
         self._targets: dict[tuple[str, str], tuple[Any, str, str]] = {}
 
     def target(self, reference: Any, base: str) -> tuple[Any, str, str]:
-        """Return the target of ``reference`` in the document ``base``: the value, the URI of its document, and the JSON
-        pointer to the value.
+        """Return what ``reference``, in the document ``base``, refers to: the value, the URI of its document, and the
+        JSON pointer to the value.
 
         Raises `ValueError` if the target doesn't exist.
         """
@@ -127,7 +128,7 @@ class Document:
         return value, uri, pointer
 
     def follow(self, value: Any, base: str) -> tuple[JSONObject, str]:
-        """Return ``value`` or, if ``value`` is a reference, the object that the reference leads to.
+        """Return ``value``. If it is a reference, return the object that it refers to.
 
         Also return the URI of the document that contains this object.
         """

@@ -86,7 +86,7 @@ class Schemas:
         return made
 
     def complete(self, schema: JSONObject) -> JSONObject:
-        """Return ``schema``, which was returned by `converted`, with the definitions that its references need.
+        """Return a schema from `converted`, with all definitions added that its references need.
 
         If there are too many, only the nearest are kept; the others become schemas that allow anything. Raises
         `ValueError` for a schema that can't be sent.
@@ -133,7 +133,7 @@ class Schemas:
         return False
 
     def resolved(self, schema: Any) -> Any:
-        """Return ``schema`` or, if ``schema`` is a reference, the definition that the reference leads to."""
+        """Return ``schema``. If it is a reference, return the definition that it refers to."""
         seen: set[str] = set()
         while isinstance(schema, dict) and (name := _name_in(cast("JSONObject", schema))) and name not in seen:
             seen.add(name)
@@ -287,8 +287,8 @@ def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
 
 
 class LateValidator:
-    """A schema validator that compiles its schema only when the first value is validated, because a document may have
-    hundreds of operations."""
+    """A schema validator that compiles its schema when the first value is validated. This makes documents with hundreds
+    of operations load faster."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._schema = schema

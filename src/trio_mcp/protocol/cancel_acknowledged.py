@@ -29,7 +29,7 @@ CANCEL_STATES: Final[frozenset[object]] = frozenset(get_args(CancelState))
 
 @frozen
 class CancelSettings:
-    """The settings that a server declares for `CancelAcknowledged`.
+    """The settings that a server declares for the extension `CancelAcknowledged`.
 
     ``max_wait_ms`` is the longest time that the server waits until a cancelled call has stopped.
     """

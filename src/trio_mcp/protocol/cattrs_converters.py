@@ -44,7 +44,7 @@ _Refusal: TypeAlias = Callable[[Any, Revision], Callable[[Any], Any] | None]
 
 
 def faults_in(data: Any, kind: Any) -> list[str]:
-    """Return all faults of JSON data that should be parsed as a ``kind``, each with its JSON path.
+    """Return all reasons why JSON data can't be parsed as the type ``kind``, each with a JSON path to the invalid part.
 
     Return an empty list if the data is valid.
     """
@@ -56,7 +56,7 @@ def faults_in(data: Any, kind: Any) -> list[str]:
 
 
 def faults_text(error: BaseException, _: type | None) -> str:
-    """Return the text of ``error``, an exception of a function that parses JSON data."""
+    """Return the text of ``error``, an exception that a parser of JSON data has raised."""
     return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 
@@ -73,7 +73,7 @@ def _on_the_wire(fault: str) -> str:
 
 @cache
 def structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.Converter:
-    """Return a cattrs converter that parses JSON data by the same rules as `Readers`.
+    """Return a cattrs converter that parses JSON data by the rules of the class `Readers`.
 
     If ``detailed`` is true, the converter collects all faults.
     """

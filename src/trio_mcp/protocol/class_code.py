@@ -21,7 +21,7 @@ _PACKAGE: Final = f"{__name__.partition('.')[0]}."
 
 
 def is_ours(kind: Any) -> bool:
-    """Return true if ``kind`` is an attrs class of this package."""
+    """Return true if ``kind`` is an attrs class that ``trio_mcp`` defines."""
     return isinstance(kind, type) and kind.__module__.startswith(_PACKAGE) and _fields_of(kind) is not None
 
 

@@ -50,7 +50,8 @@ def structure(data: Any, kind: type[T]) -> T:
 
 
 def structure_notification(params: Any, kind: type[T]) -> T:
-    """Parse the parameters of a notification as an instance of ``kind``, without invalid optional members.
+    """Parse the parameters of a notification as an instance of ``kind``. Omit optional members whose values are
+    invalid.
 
     Raises `ValueError` if other members are invalid.
     """

@@ -35,7 +35,7 @@ class URLElicitationRequiredData:
 
 
 class CapabilityMissing(CodedError):
-    """Raised if the client hasn't declared a capability that a request to it needs.
+    """Raised if a server-to-client request needs a capability that the client hasn't declared.
 
     Nothing was sent. ``missing`` names the capability or capabilities. The code is -32600 in legacy revisions. In
     modern revisions it is -32021, with all missing capabilities in ``data.requiredCapabilities`` (2026-07-28 basic,
@@ -67,7 +67,7 @@ def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
 
 
 class BadAnswer(ProtocolViolation, CodedError):
-    """Raised in modern revisions if the client's answer doesn't match the input request that it answers.
+    """Raised if the client's answer to an input request (modern protocol revisions) doesn't match this input request.
 
     The code is -32602 (invalid params), because the client sends its answers as parameters of a request.
     """
@@ -87,7 +87,7 @@ class NoBackChannel(CodedError):
 
 
 class MethodUnavailable(CodedError):
-    """Raised if a method can't be sent to this peer. Nothing was sent.
+    """Raised if a request or notification isn't sent, because the peer doesn't support its method.
 
     Either the connection's protocol revision doesn't have the method, or the peer hasn't declared its extension. If a
     handler doesn't catch this error, the client gets error -32603, because the method that the client called does

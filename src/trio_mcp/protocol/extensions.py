@@ -233,7 +233,7 @@ class Extension(Generic[S, C]):
 
 
 def vocabulary_of(extensions: Collection[Extension[Any, Any]]) -> Vocabulary:
-    """Return the methods of the specification and of ``extensions``.
+    """Return the methods that the specification and ``extensions`` define.
 
     Raises `ValueError` if two extensions have the same name or method.
     """
@@ -293,7 +293,8 @@ class _RowsAndUnknown(Mapping[str, Method]):
 
 
 def with_unknown(vocabulary: Vocabulary) -> Vocabulary:
-    """Return ``vocabulary`` with the methods of all unknown extensions added, for code that forwards messages.
+    """Return a copy of ``vocabulary`` that also accepts the methods of all unknown extensions. Programs that forward
+    messages need it.
 
     Either side may send them, as requests or notifications. Their names can have up to 256 characters.
     """

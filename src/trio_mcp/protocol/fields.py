@@ -47,7 +47,7 @@ def union_parts(kind: Any) -> tuple[Any, ...]:
 
 
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:
-    """Return an attrs field that exists only from the protocol revision ``revision`` up to and including ``until``.
+    """Return an attrs field that exists in the protocol revisions from ``revision`` to ``until``, both included.
 
     Converters of other revisions omit the field. The field always has a default, because older peers never send it.
     """

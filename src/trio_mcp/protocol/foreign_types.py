@@ -37,7 +37,7 @@ def _models() -> Any:
 
 
 def is_model(kind: Any) -> bool:
-    """Return true if pydantic parses and encodes instances of the class ``kind``, as for a pydantic model."""
+    """Return true if pydantic parses and encodes instances of the class ``kind``, which needn't be a pydantic model."""
     return (models := _pydantic()) is not None and models.knows(kind)
 
 
@@ -96,7 +96,7 @@ _MOST_ITEMS: Final = 1_000_000
 
 
 def collected(value: Any) -> list[Any] | dict[Any, Any]:
-    """Return a collection as a list or dict.
+    """Return the items of any collection or iterator as a list, and those of a mapping as a dict.
 
     Raises `NotSerializable` if there are too many items, because an iterator may be endless.
     """

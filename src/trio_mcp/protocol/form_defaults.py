@@ -16,7 +16,7 @@ CHECKS_FORMATS: Final = "http://json-schema.org/draft-07/schema#"
 
 
 def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
-    """If the user has accepted a form, return the answer completed with the defaults of the form ``schema``.
+    """Return ``answer`` with the defaults of the form ``schema`` added, if the user has accepted the form.
 
     Other answers are returned unchanged. 2025-11-25 elicitation, Requested Schema: defaults are the initial values of a
     form. A field that is `None` is omitted, and gets no default. If it is required and may be null, it is null instead.

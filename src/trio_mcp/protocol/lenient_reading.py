@@ -37,7 +37,7 @@ class Fault(ValueError):
 
 
 class LenientReading:
-    """Repairs JSON data that breaks the specification: it removes or replaces up to ``limit`` invalid parts.
+    """Repairs JSON data that violates the specification: it removes or replaces at most ``limit`` invalid parts.
 
     The strict readers from ``hook_for`` accept the rest.
     """

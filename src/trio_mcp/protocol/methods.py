@@ -15,7 +15,7 @@ Sender: TypeAlias = Literal["client", "server", "both"]
 
 @frozen
 class Method:
-    """One MCP method: its name, its sender, its parameters and result, and the revisions that have it.
+    """One MCP method: its name, its sender, its parameters and result, and the protocol revisions that define it.
 
     - ``result``: `None` for notifications.
     - ``since``, ``until``: the first and last revision that have the method.
@@ -156,7 +156,8 @@ METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 
 
 def next_cursor(page: object, seen: set[int]) -> str | None:
-    """Return the cursor of the next page of ``tools/list``, or `None` at the end.
+    """Return the cursor in a result of ``tools/list``, with which a client requests the next page. Return `None` for
+    the last page.
 
     ``page`` is the result for the current page, as JSON data. Return `None` at the end, if the cursor isn't a string or
     was returned before, and if no tool of the page is new, because a list may be endless. ``seen`` has the hashes of

@@ -75,7 +75,7 @@ class ParamHeader:
 
     @property
     def argument(self) -> str:
-        """The name of the tool argument, for error messages."""
+        """The path of the tool argument as quoted text, for error messages."""
         return repr(".".join(self.path)[:_SHOWN])
 
 
@@ -83,7 +83,7 @@ class ParamHeader:
 
 
 def Header(name: str) -> msgspec.Meta:
-    """Annotation metadata that makes clients repeat an argument of a tool in the HTTP header ``Mcp-Param-NAME``.
+    """Annotation metadata for a parameter of a tool. Clients repeat its argument in the HTTP header ``Mcp-Param-NAME``.
 
         @server.tool
         async def forecast(region: Annotated[str, Header("Region")]) -> str: ...
@@ -202,8 +202,8 @@ def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
 
 
 def header_value(value: object) -> str | None:
-    """Return ``value`` as the text of an HTTP header, or `None` if it isn't sent in a header (2026-07-28, Value
-    Encoding).
+    """Return ``value`` as the text of an HTTP header (2026-07-28, Value Encoding). Return `None` if it isn't sent in a
+    header.
 
     Return `None` for null, and for values that aren't strings, whole numbers or booleans. Raises `ValueError` for a
     number beyond ±(2^53 - 1), because some readers can't represent such numbers exactly.
@@ -253,7 +253,7 @@ def decoded(text: str) -> str:
 
 
 def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the HTTP headers to send with a tool call (Client Behavior).
+    """Return the HTTP headers that a client sends with a tool call (2026-07-28, Client Behavior).
 
     Raises `ValueError` for an argument that a header can't carry.
     """
@@ -277,7 +277,7 @@ def check(
     table: Iterable[ParamHeader],
     repeated: Collection[str] = (),
 ) -> str | None:
-    """Compare the HTTP headers of a tool call with its arguments (Server Behavior for Custom Headers).
+    """Check that the HTTP headers of a tool call match its arguments (2026-07-28, Server Behavior for Custom Headers).
 
     Return the text of a `HEADER_MISMATCH` error, or `None` if they agree. The names in ``headers`` are in lower case,
     and those in ``repeated`` occurred more than once.

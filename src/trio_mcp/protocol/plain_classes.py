@@ -46,7 +46,7 @@ def convert(data: Any, kind: type[T]) -> T:
 
 
 def optional_fields(kind: Any) -> list[str]:
-    """Return the JSON names of those fields of a class that may be `None` but have no default."""
+    """Return the JSON names of the fields of a class whose values may be `None`, but which have no default."""
     schema = _schema_of(readable(kind))
     fields = schema.get("properties", {})
     return [name for name in schema.get("required", ()) if {"type": "null"} in fields[name].get("anyOf", ())]

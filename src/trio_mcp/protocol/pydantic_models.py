@@ -47,13 +47,13 @@ _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length"
 
 
 class Adapted(metaclass=AnyInstance):
-    """Base class of generated classes. Each stands for an annotation that pydantic must parse as a whole."""
+    """Base class of generated classes. Each generated class represents an annotation that only pydantic can parse."""
 
     adapter: TypeAdapter[Any]
 
 
 def knows(kind: Any) -> bool:
-    """Return true if pydantic, and no other library, parses and encodes values of the class ``kind``."""
+    """Return true if pydantic must parse and encode values of the class ``kind``, because no other library does."""
     return isinstance(kind, type) and (
         hasattr(kind, "__get_pydantic_core_schema__") or Adapted in kind.__mro__ or _is_dataclass(kind)
     )

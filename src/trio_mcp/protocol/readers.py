@@ -107,13 +107,13 @@ _SCALARS: Final[dict[Any, str]] = {
 
 
 def is_plain(kind: Any) -> bool:
-    """Return true if parsed JSON is already a value of the type ``kind``: a scalar, a whole object, or a union of
+    """Return true if ``kind`` needs no conversion from JSON data: a scalar type, ``dict[str, Any]``, or a union of
     these."""
     return all(part in _SCALARS or part == dict[str, Any] for part in union_parts(kind) or (kind,))
 
 
 def plain(kind: Any) -> Hook:
-    """Return the function that checks values of a type that needs no conversion: see `is_plain`."""
+    """Return a function that checks JSON data of the type ``kind``, which needs no conversion (see `is_plain`)."""
     parts = union_parts(kind) or (kind,)
     accepted = {dict if part == dict[str, Any] else part for part in parts}
     words = "an object" if dict in accepted else " or ".join(_SCALARS[part] for part in parts)
@@ -198,7 +198,7 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
 
 
 def around_class(kind: Any, read: Hook) -> Hook:
-    """Return a function that parses the class ``kind`` by calling ``read``.
+    """Return a function that parses the class ``kind``. It calls ``read``, the class's usual parser.
 
     It also takes extra steps before or after, if the class needs them.
     """

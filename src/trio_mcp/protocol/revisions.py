@@ -152,7 +152,8 @@ Rows: TypeAlias = Callable[[Literal["client", "server"], Revision], Mapping[str,
 
 @frozen(eq=False)
 class Vocabulary:
-    """The methods that are known on a connection, from the specification and from the connection's extensions."""
+    """The methods that may be used on a connection: those of the specification, and those of the connection's
+    extensions."""
 
     requests_of: Rows
     """Function that returns the request methods that a role may send in a revision, keyed by name."""
@@ -175,7 +176,7 @@ def lacks_notification(method: str, role: Literal["client", "server"], revision:
 
 
 def negotiate(requested: str) -> Revision:
-    """Return the legacy revision for the response to ``initialize``.
+    """Return the legacy protocol revision that a server selects in its response to ``initialize``.
 
     This is the requested revision if it is known, otherwise the latest legacy revision. 2025-11-25 lifecycle, Version
     Negotiation.

@@ -231,7 +231,7 @@ def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
 
 
 def objects_in(schema: JSONObject) -> Iterator[JSONObject]:
-    """Yield ``schema`` and each JSON object inside it, the last ones first."""
+    """Yield ``schema`` and each JSON object inside it. Later members are yielded before earlier ones."""
     pending: list[Any] = [schema]
     while pending:
         item = pending.pop()

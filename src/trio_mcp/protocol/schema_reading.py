@@ -214,7 +214,7 @@ def with_choices(fault: str, schema: JSONObject) -> str:
 
 
 def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | int | tuple[str, ...]]) -> str:
-    """Return ": must be one of …" with the values that ``schema``, a part of ``root``, allows at ``place``.
+    """Return text like ": must be one of …" with the values that ``schema``, a part of ``root``, allows at ``place``.
 
     Return "" if any value is allowed. Each step of ``place`` is a name, an index, or the keywords that lead to
     subschemas.

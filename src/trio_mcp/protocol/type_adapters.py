@@ -41,8 +41,8 @@ class AnyInstance(type):
 
 
 class Adapter(metaclass=AnyInstance):
-    """Parses an annotation that msgspec rejects. It tries the parts of the annotation, such as the types of a union, in
-    order.
+    """Parses values of an annotation that msgspec rejects. It tries each part of the annotation, such as each type of a
+    union.
 
     A part that doesn't know all members of an object is tried last.
     """
@@ -116,7 +116,7 @@ class Adapter(metaclass=AnyInstance):
 
 
 def adapted(hint: Any) -> Any:
-    """Return the annotation ``hint`` with an adapter in place of each part that msgspec rejects.
+    """Return the annotation ``hint``, with each part that msgspec rejects replaced by an adapter.
 
     If msgspec rejects no part, return ``hint`` itself.
     """

@@ -115,8 +115,8 @@ class Writers:
 
 
 def refusal(kind: Any, revision: Revision) -> Write | None:
-    """Return a function that raises `NotExpressible`, if ``revision`` doesn't have the class ``kind``. Otherwise return
-    `None`."""
+    """Return a function that raises `NotExpressible`, or `None` if the protocol revision ``revision`` has the class
+    ``kind``."""
     first = getattr(kind, "_SINCE", revision.name)
     if first <= revision.name:
         return None
@@ -131,7 +131,7 @@ def _refuse(reason: str, _: Any) -> Any:
 
 
 class NotExpressible(ValueError):
-    """Raised if the protocol revision of a request can't express a value.
+    """Raised if a value can't be expressed in the protocol revision of a request.
 
     For example, 2024-11-05 can't express audio.
     """

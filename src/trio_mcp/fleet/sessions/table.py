@@ -111,8 +111,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Views
 
     def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
-        """Return the session with this id if this replica can serve it without reading the shared storage. Otherwise
-        return `None`.
+        """Return the session with this id if this replica can serve it without reading the shared storage.
 
         Otherwise return `None`: use `look_up` then.
         """

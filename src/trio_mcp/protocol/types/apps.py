@@ -74,7 +74,8 @@ def _callers(visible_to: Iterable[str]) -> tuple[Caller, ...]:
 
 @frozen
 class UI:
-    """The view of a tool, and who may call the tool. A view is an HTML document that shows the tool's results.
+    """The view of a tool, and whether models or views may call the tool. A view is an HTML document that shows the
+    tool's results.
 
     ``visible_to`` contains ``model`` if hosts should show the tool to the model, and ``app`` if views of the same
     server may call it. By default it contains both. Without a ``view``, the tool has no document of its own:
@@ -182,7 +183,7 @@ class AppPolicy:
 
     @classmethod
     def of(cls, contents: ResourceContents) -> Self:
-        """Return the policy in the ``contents`` of a view, which come from an untrusted server.
+        """Return the policy in ``contents``, the contents of a view. They come from an untrusted server.
 
         Invalid parts are omitted, so that the host grants less.
         """

@@ -176,7 +176,7 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
 
 
 def first_form(schema: JSONObject) -> JSONObject:
-    """Convert the form ``schema`` to the format of MCP 2025-06-18.
+    """Convert the form ``schema`` to the format of MCP 2025-06-18, the first revision with forms.
 
     There, the titles of choices are in ``enumNames``, and only booleans have defaults.
 

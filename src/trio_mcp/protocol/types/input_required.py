@@ -77,7 +77,7 @@ def for_sampling(*, tools: bool, context: object) -> tuple[str, ...]:
 
 
 def asks_for_input(result: object) -> bool:
-    """Return true if a result of a modern revision, as JSON data, is an `InputRequiredResult`.
+    """Return true if ``result``, JSON data in a modern protocol revision, is an `InputRequiredResult`.
 
     This includes invalid ones.
     """

@@ -63,7 +63,8 @@ class TasksCapability:
 
 @value
 class ClientCapabilities:
-    """The capabilities that a client declares in ``initialize``, or in each modern request."""
+    """The capabilities that a client declares, in ``initialize`` (legacy protocol revisions) or in each request (modern
+    revisions)."""
 
     experimental: JSONObject | None = None
     roots: Roots | None = None
@@ -205,7 +206,8 @@ class EmptyResult:
 
 @value
 class InitializeParams:
-    """Parameters of ``initialize``, which opens a legacy connection (2025-11-25 lifecycle, Initialization)."""
+    """Parameters of ``initialize``, the first request in legacy protocol revisions (2025-11-25 lifecycle,
+    Initialization)."""
 
     protocol_version: str
     capabilities: ClientCapabilities
@@ -214,7 +216,7 @@ class InitializeParams:
 
 @value
 class InitializeResult:
-    """Result of ``initialize``: the protocol revision, capabilities and name of a legacy server."""
+    """Result of ``initialize`` (legacy protocol revisions): the server's protocol revision, capabilities and name."""
 
     protocol_version: str
     capabilities: ServerCapabilities
@@ -224,7 +226,8 @@ class InitializeResult:
 
 
 def with_version(result: Any, offered: Any) -> Any:
-    """Return a result of ``initialize`` that has a protocol version.
+    """Return a copy of the ``initialize`` result ``result`` with the protocol version ``offered``, if its version is
+    missing.
 
     If the server sent its capabilities or name without a protocol version, the ``offered`` version is added.
     """
@@ -236,8 +239,7 @@ def with_version(result: Any, offered: Any) -> Any:
 
 @value
 class DiscoverResult:
-    """Result of ``server/discover``: the protocol revisions and capabilities of a modern server (2026-07-28
-    server/discover)."""
+    """Result of ``server/discover`` (modern protocol revisions): the server's protocol revisions and capabilities."""
 
     supported_versions: list[str]
     capabilities: ServerCapabilities
@@ -248,7 +250,7 @@ class DiscoverResult:
 
 
 def ttl_ms_in(result: JSONObject) -> int:
-    """Return for how many milliseconds a result may be cached.
+    """Return for how many milliseconds a client may cache ``result``.
 
     Return 0 for a missing or invalid value. TTL field: absent and negative SHOULD be 0. The schema has a number there,
     so fractions are valid.
@@ -268,7 +270,7 @@ def scope_in(result: JSONObject) -> CacheScope:
 
 
 def with_good_hints(result: JSONObject) -> JSONObject:
-    """Return ``result`` with valid cache hints.
+    """Return ``result`` with its invalid cache hints (lifetime and scope) replaced by the safest values.
 
     An invalid lifetime becomes 0, and an invalid scope ``private``.
     """

@@ -84,7 +84,7 @@ class ProgressParams:
 
 @value
 class SetLevelParams:
-    """Parameters of ``logging/setLevel`` (legacy revisions).
+    """Parameters of ``logging/setLevel`` (legacy protocol revisions).
 
     ``level`` is the minimum level of the log messages that the client wants to get.
     """
@@ -143,7 +143,7 @@ _LISTS: Final[tuple[ChangedList, ...]] = ("tools", "prompts", "resources")
 
 
 def changing_lists(declared: ServerCapabilities) -> list[ChangedList]:
-    """Return the lists for which a server that ``declared`` these capabilities sends change notifications.
+    """Return the names of the lists whose changes a server with the capabilities ``declared`` reports to its clients.
 
     The lists are tools, prompts and resources.
     """
@@ -187,7 +187,7 @@ class ListenResult:
 
 @value
 class SubscriptionsAcknowledgedParams:
-    """Parameters of the first notification of a subscription: the changes of which the server notifies the client."""
+    """Parameters of the first notification of a subscription. They name the changes that the server will report."""
 
     notifications: SubscriptionFilter
     meta: JSONObject | None = None

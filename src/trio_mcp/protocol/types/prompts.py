@@ -81,7 +81,7 @@ MAX_COMPLETION_VALUES = 100
 
 @value
 class PromptReference:
-    """A reference to a prompt, one of whose arguments should be completed."""
+    """Names the prompt for which a client requests completion of an argument."""
 
     name: str
     type: Literal["ref/prompt"] = "ref/prompt"
@@ -90,7 +90,7 @@ class PromptReference:
 
 @value
 class ResourceTemplateReference:
-    """A reference to a resource template, one of whose arguments should be completed."""
+    """Names the resource template for which a client requests completion of an argument."""
 
     uri: str
     type: Literal["ref/resource"] = "ref/resource"

@@ -105,7 +105,7 @@ def digest_of(contents: bytes) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Return true if the relative ``path`` of a skill file can't lead out of the skill's folder.
+    """Return true if the relative ``path`` of a skill file stays inside the skill's folder.
 
     No part of the path may be empty, ``.`` or ``..``, or contain a backslash, a control character or a lone surrogate.
     """

@@ -85,7 +85,7 @@ TASKS_CAPABILITY: Final = f"extensions.{TASKS_EXTENSION}"
 
 @value
 class CreatedTask:
-    """The response to a request that continues as a background task (tasks extension).
+    """The response to a request that the server continues as a background task (tasks extension).
 
     Times are in ISO 8601.
     """
@@ -134,7 +134,7 @@ class UpdateTaskParams:
 
 
 def is_task(result: object) -> bool:
-    """Return true if a result of a modern revision, as JSON data, is a `CreatedTask`.
+    """Return true if ``result``, JSON data in a modern protocol revision, is a `CreatedTask`.
 
     This includes invalid ones.
     """
