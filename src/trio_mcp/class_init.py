@@ -33,7 +33,7 @@ class _OwnFields(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of an attrs class, with the same attribute names as an `attrs.Attribute`.
+    """A field of an attrs class. Its attributes have the names of the attributes of `attrs.Attribute`.
 
     ``type`` may be a string.
     """
@@ -53,7 +53,7 @@ class Field(NamedTuple):
 
 
 def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -> dict[str, Any]:
-    """Return a class attribute that stores the fields of a class for `init_of`."""
+    """Return a class attribute that stores the fields of a class, so that `init_of` can find them."""
     return {_OWN: _OwnFields(hints, given, kw_only)}
 
 
@@ -67,7 +67,7 @@ def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
 
 
 def set_fields(instance: object, kind: type, args: tuple[Any, ...], given: dict[str, Any], *, frozen: bool) -> bool:
-    """Set the fields of a new instance, like the ``__init__`` of `init_of`, but without compiling anything.
+    """Set the fields of a new instance as the ``__init__`` from `init_of` does, but without compiling a function.
 
     If the arguments don't fit, or only attrs can generate the ``__init__``, return false and change nothing.
     """

@@ -187,7 +187,7 @@ class _LazyInit(_LazyMember):
 
 
 def evolve(instance: T, **changes: Any) -> T:
-    """Return a copy of an instance with changes, like `attrs.evolve`.
+    """Return a copy of an instance with some fields changed, like `attrs.evolve`.
 
     Unlike `attrs.evolve`, it doesn't make attrs create the fields of the class.
     """
@@ -199,7 +199,7 @@ def evolve(instance: T, **changes: Any) -> T:
 
 
 class FieldsDocumented(str):
-    """A class docstring that also describes the fields of the class.
+    """The docstring of a class, to which descriptions of the class's fields are added when it is read.
 
     The descriptions of the fields are added when the docstring is first read. It is also a string: for classes with a
     metaclass, such as a `TypedDict`, `help` bypasses the descriptor.
@@ -260,7 +260,7 @@ def _names_without_renamed(self: object) -> list[str]:
 
 
 def positive(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
-    """Raise `ValueError` unless a setting is greater than 0.
+    """Raise `ValueError` if the value of a setting isn't greater than 0.
 
     Use this function as the ``validator`` of an attrs field.
     """
@@ -269,7 +269,7 @@ def positive(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
 
 
 def not_negative(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
-    """Raise `ValueError` if a setting is less than 0 or not a number.
+    """Raise `ValueError` if the value of a setting is less than 0 or not a number.
 
     Use this function as the ``validator`` of an attrs field.
     """

@@ -54,7 +54,7 @@ _COUNTERS: Final = {
 
 
 class Meters:
-    """The OpenTelemetry instruments of one meter.
+    """The OpenTelemetry instruments (counters, histograms and so on) with which this package reports its metrics.
 
     All servers and clients with the same observer share them.
     """

@@ -45,7 +45,7 @@ def _by_caller(request: ServerRequest) -> Hashable:
 
 
 def time_limit(seconds: float) -> MiddlewareFunction:
-    """Middleware that cancels a request after ``seconds``, and reports that to the client.
+    """Middleware that cancels a request after ``seconds`` seconds, and reports to the client that it took too long.
 
     A tool call gets a result with ``isError``, any other request a `CodedError` (-32603). The time starts with this
     middleware, and includes waits in further middleware. It doesn't include time spent waiting for the user in
@@ -230,7 +230,7 @@ class _RateLimit(PositionedMiddleware):
         return await self._limit(None, request, next)
 
     def at_position(self, position: int) -> MiddlewareFunction:
-        """Return this middleware for one position in the list of a server's middleware.
+        """Return a copy of this middleware for the position ``position`` in a server's list of middleware.
 
         See `PositionedMiddleware`.
         """

@@ -171,7 +171,7 @@ def _first_name(words: str) -> str:
 
 
 def raise_no_name(name: str) -> None:
-    """Raise the error for ``name``, which this package doesn't have.
+    """Raise an error, because this package doesn't have the name ``name``.
 
     If another SDK or another module of this package has the name, the message contains the code to write instead.
     Called by the package's ``__getattr__``.
@@ -223,7 +223,8 @@ _CLOSE: Final = 0.65
 
 
 def options_of(function: str) -> Mapping[str, str]:
-    """Return the options that ``function`` has in other SDKs, each with what to write instead."""
+    """Return the options that the function ``function`` has in other SDKs. The values tell what to write in this
+    package."""
     if function.startswith("serve_"):
         return _SERVE_OPTIONS
     if function == "http_app":  # `http_app` doesn't listen itself, so omit the options of listening sockets
@@ -232,7 +233,7 @@ def options_of(function: str) -> Mapping[str, str]:
 
 
 def raise_no_option(function: str, name: str, names: Mapping[str, str], known: Iterable[str]) -> NoReturn:
-    """Raise `TypeError` for an option that ``function`` doesn't have.
+    """Raise `TypeError`, because ``function`` doesn't have the option ``name``.
 
     The message lists the ``known`` options of ``function``.
     """
@@ -271,7 +272,7 @@ _FROM_TRIO: Final = "unrecognized yield message"
 
 
 def explain(failure: BaseException) -> None:
-    """If a known mistake has caused the exception ``failure`` of a handler, add a note that says what to write."""
+    """Add a note that says what to write, if the exception ``failure`` of a handler was caused by a known mistake."""
     pending = [failure]
     while pending:
         error = pending.pop()

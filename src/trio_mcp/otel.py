@@ -245,7 +245,7 @@ class _SpanRecord:
 
     @_contained("tracing a cancel failed")
     def add_event(self, event: str, ago: float = 0.0) -> None:
-        """Add an event that happened ``ago`` seconds ago to the span. Never raises."""
+        """Add an event to the span. The event happened ``ago`` seconds ago. Never raises."""
         self.span.add_event(event, timestamp=time.time_ns() - int(ago * 1e9))
 
     @_contained("tracing a cancel failed")
@@ -321,8 +321,8 @@ class ServerSpan:
         self._resumed_at: float | None = None
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Wrap ``answer``, which runs the handler, so that the span records the handler's first step after ``scope``
-        was cancelled."""
+        """Wrap the awaitable ``answer``, which runs the handler. The span then records when the handler first runs
+        after ``scope`` is cancelled."""
         return ResumptionObserver(answer, scope, self._resumed)
 
     def _resumed(self) -> None:

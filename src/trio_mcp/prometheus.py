@@ -25,7 +25,7 @@ _LAST_PAGE = 2.0
 
 
 class PrometheusPage:
-    """A metrics page for Prometheus, on a separate port.
+    """A web page with metrics for Prometheus, on its own port.
 
     It shows all servers and clients to which you pass the page's `tracing`.
 

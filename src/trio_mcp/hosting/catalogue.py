@@ -78,7 +78,7 @@ def _beginning(member: str, max_length: int | None) -> str:
 
 
 def may_name(member: str, name: str, max_length: int | None = None) -> bool:
-    """Return whether ``name`` begins like the names under which a group offers tools of the server ``member``."""
+    """Return whether ``name`` begins with the prefix that a group gives to the tools of the server ``member``."""
     return name.startswith(_beginning(member, max_length))
 
 
@@ -120,7 +120,7 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class CatalogueEntry(Generic[T]):
-    """An entry of a group's catalogue: a tool, prompt, resource or resource template of one server."""
+    """One tool, prompt, resource or resource template in a group's catalogue, with the name of its server."""
 
     name: str
     """The name of a tool or prompt in the catalogue, the URI of a resource in the catalogue, or the URI template of a
@@ -133,7 +133,8 @@ class CatalogueEntry(Generic[T]):
     """The transform with which the group presents a tool: see `MemberDescription.tools`."""
 
     def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Convert the arguments of a call (``sent``) to the arguments that the server gets.
+        """Convert the arguments ``sent``, with which the group's tool is called, to the arguments for the server's
+        tool.
 
         The tool's transform may add or remove arguments.
         """
@@ -389,7 +390,8 @@ N = TypeVar("N")
 
 
 class Watch(AsyncIterator[N], Generic[N]):
-    """An async iterator over changing values, each with a key.
+    """An async iterator over the changes of values, each of which has a key (for example a server's name and its
+    status).
 
     Each step yields the changes since the last step, in order. If a key has changed several times, only its latest
     value is yielded.
@@ -436,7 +438,7 @@ class Watch(AsyncIterator[N], Generic[N]):
 
 
 class ChangeFeed(Generic[N]):
-    """Publishes changing values, each with a key, to any number of `Watch` iterators.
+    """Publishes the changes of values, each of which has a key, to any number of `Watch` iterators.
 
     You may call `watch` in any thread.
     """
@@ -464,7 +466,7 @@ class ChangeFeed(Generic[N]):
             watch._put(key, value, last=last)
 
     def watch(self) -> Watch[N]:
-        """Return a new `Watch`: an async iterator that yields the current values first, then each change."""
+        """Return a new `Watch`, an async iterator that yields the current values first, and then each change."""
         with self._opening:
             watch = Watch(self.standing, self._run)
             if self._over:
@@ -474,7 +476,7 @@ class ChangeFeed(Generic[N]):
         return watch
 
     def close(self) -> None:
-        """End all iterators of this feed. Each iterator still yields the values that are stored for it."""
+        """End all iterators of this feed, after they have yielded the values that are stored for them."""
         with self._opening:
             self._over = True
             watches = tuple(self._watches)

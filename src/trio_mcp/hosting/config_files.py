@@ -68,7 +68,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def names_given_twice(value: Any) -> dict[str, int]:
-    """Return the repeated keys of an object from `read_json`, each with the number of its occurrences.
+    """Return the keys that occur more than once in an object from `read_json`, each with the number of its occurrences.
 
     Returns an empty mapping if ``value`` isn't an object.
     """
@@ -116,7 +116,8 @@ _DEEPEST: Final = 20
 
 
 def expanded_text(text: str, variables: Mapping[str, str]) -> str:
-    """Return ``text`` with the placeholders ``${NAME}`` and ``${env:NAME}`` replaced by the values of variables.
+    """Return ``text`` with the placeholders ``${NAME}`` and ``${env:NAME}`` replaced by the value of ``NAME`` in
+    ``variables``.
 
     The operators ``-``, ``=``, ``+`` and ``?`` work as in shells, each with or without ``:`` before it. Takes linear
     time.
@@ -128,7 +129,8 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
     values: list[tuple[str, str | None]] = []
 
     def filled(text: str) -> tuple[str, str | None]:
-        """Return ``text`` with its placeholders replaced by values, and an error text if a placeholder has no value.
+        """Return ``text`` with its placeholders replaced by values. If a placeholder has no value, also return an error
+        text.
 
         Without such a placeholder, the second item is `None`.
         """
@@ -487,7 +489,7 @@ _LARGEST_PORT: Final = 65535
 
 
 def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
-    """Return the authorization for the server at ``address``.
+    """Return the authorization that a client uses for the server at ``address``.
 
     ``general`` is the authorization for all servers. ``fields``, the server's entry in the configuration file, may
     change it.

@@ -155,7 +155,8 @@ class MemberStatus:
 
 
 def problems_in(status: MemberStatus) -> list[str]:
-    """Return the problems in a server's status as texts. Each text begins with the name of the affected list."""
+    """Return the problems in a server's status as texts. Each text begins with the name of the list (such as tools)
+    that has the problem."""
     return [f"{name.replace('_', ' ')}: {problem}" for name, problem in status.problems.items()]
 
 

@@ -491,7 +491,7 @@ class GroupTask:
         return None if self._own_id is None else catalogue_uri(self.member, self._own_id)
 
     async def get(self) -> TaskState:
-        """Request the current state of the task, and return it, like `RunningTask.get`.
+        """Request the current state of the task, and return it. See `RunningTask.get`.
 
         Raises `MemberUnavailable` if the server can't be called.
         """
@@ -499,14 +499,15 @@ class GroupTask:
         return attrs.evolve(state, id=self.id)
 
     async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:
-        """Wait for the end of the task, and return its result, like `RunningTask.result`.
+        """Wait for the end of the task, and return its result. See `RunningTask.result`.
 
         Raises `MemberUnavailable` if the server can't be called.
         """
         return await (await self._present()).result(on_progress=on_progress)
 
     async def cancel(self) -> None:
-        """Cancel the task, like `RunningTask.cancel`. Raises `MemberUnavailable` if the server can't be called."""
+        """Cancel the task. Raises `MemberUnavailable` if the task's server can't be called. See
+        `RunningTask.cancel`."""
         await (await self._present()).cancel()
 
     async def _present(self) -> RunningTask:

@@ -103,8 +103,8 @@ _GONE: Final = {MemberState.FAILED: "has failed", MemberState.CLOSED: "was remov
 
 
 class Member:
-    """The connection to one server of a group. If the server fails, its status shows the failure, and `run` doesn't
-    raise.
+    """The connection to one server of a group. If the server fails, `run` raises no exception: the server's status
+    shows the failure.
 
     ``changed`` is called with each new status.
     """
@@ -187,7 +187,7 @@ class Member:
     # Life
 
     def reconnect_as_legacy(self) -> None:
-        """Reconnect to the server in a legacy revision.
+        """Reconnect to the server in a legacy protocol revision.
 
         This does nothing if the server's `MemberDescription` sets ``era`` or the revision.
         """
@@ -379,7 +379,7 @@ class MemberListing:
         client._callbacks.watchers.append(self._on_change)
 
     def stop(self) -> None:
-        """Stop writing to the catalogue, because another server with the same name may be added from now on."""
+        """Stop writing to the catalogue. From now on, a new server with the name of this server may write to it."""
         self._over = True
 
     def _on_change(self, change: Change) -> None:

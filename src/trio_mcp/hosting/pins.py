@@ -122,7 +122,8 @@ class ToolPins:
         """For each member with held tools, the hashes of all its tools when the held tools were last logged."""
 
     def held_of(self, member: str, tools: Iterable[Tool], named: Callable[[str], str]) -> list[HeldTool]:
-        """Return those ``tools`` of the server ``member`` that a person must approve before they are used.
+        """Return the members of ``tools``, tools of the server ``member``, that a person must approve before the group
+        offers them.
 
         Tools that have changed since their approval are also logged. The function ``named`` returns a tool's catalogue
         name.

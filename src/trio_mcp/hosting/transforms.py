@@ -54,8 +54,8 @@ class ToolTransform:
         return None
 
     def apply(self, tool: Tool) -> Tool:
-        """Return a copy of ``tool`` with the changes of this transform. The copy keeps the name that the server
-        uses."""
+        """Return a copy of ``tool`` with the changes of this transform, except for a new name: the copy has the name
+        that the server uses."""
         hidden = [*self.presets, *self.hidden_arguments]
         words = {"title": self.title, "description": self.description}
         given = {key: value for key, value in words.items() if value is not None}
@@ -63,7 +63,8 @@ class ToolTransform:
         return attrs.evolve(tool, input_schema=schema, **given)
 
     def arguments(self, sent: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Convert the arguments of a call (``sent``) to the arguments that the server gets.
+        """Convert the arguments ``sent``, with which the group's tool is called, to the arguments for the server's
+        tool.
 
         Hidden arguments are removed, and preset arguments are added.
         """

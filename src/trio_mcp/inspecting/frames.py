@@ -87,7 +87,7 @@ class _LoggedRecording(Recorded):
 
 
 class FrameLog(Recorder):
-    """A recorder that keeps messages in memory: those of the current connection to the inspected server.
+    """A recorder that keeps the messages of the current connection to the inspected server in memory.
 
     The function ``added`` is called with each message, and must return quickly.
     """

@@ -49,7 +49,7 @@ class InvalidPageRequest(ValueError):
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the items in one of the server's lists, such as its tools, up to a limit.
+    """Return the items in one of the server's lists, such as its tools. The number of items is limited.
 
     Also returns the problem that made the list incomplete, if there was one. If no item has arrived, raise the same
     errors as a call.
@@ -343,7 +343,7 @@ class Inspection:
         self._runs.cancel(self._run(asked.get("run")).number)
 
     def answer(self, asked: JSONObject) -> None:
-        """Respond to the server's input request with what the user has entered in the inspector's page."""
+        """Answer the server's input request with the data that the user has entered in the inspector's page."""
         number, answer = asked.get("question"), asked.get("answer")
         if not (isinstance(number, int) and isinstance(answer, dict)):
             raise InvalidPageRequest(

@@ -133,7 +133,8 @@ class PageQuestions:
     # Answers of the page
 
     def answer(self, number: int, answer: JSONObject) -> None:
-        """Respond to the input request with this ``number`` with what the user has entered in the inspector's page.
+        """Answer the input request with the number ``number`` with the data that the user has entered in the
+        inspector's page.
 
         Raises `InvalidPageAnswer` if the answer doesn't match the question, or the question is no longer open.
         """

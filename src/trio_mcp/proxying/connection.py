@@ -138,7 +138,7 @@ class ProxyConnection:
     # Requests
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Return the response to a client's request if the proxy can respond without waiting.
+        """Return the response to a client's request, if the proxy needs to wait for nothing.
 
         Otherwise return a marker, so that the caller calls `answer`. See `RequestHandler.answer_now`.
         """
@@ -264,7 +264,8 @@ class ProxyConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return true for client notifications that `notified` forwards to the upstream server.
+        """Return true for a client's notification that must be passed to `notified`, which forwards it to the upstream
+        server.
 
         Handshake and progress notifications are handled elsewhere. See `RequestHandler.wants`.
         """
@@ -304,7 +305,7 @@ def _discovered(downstream: ProxyClient, upstream: Upstream, request: InboundReq
 
 
 class ReadingOrder:
-    """Makes requests run in the order in which the proxy has read them.
+    """Makes the trio tasks of requests continue in the order in which the proxy has read the requests.
 
     Each request runs in its own trio task, and trio may start tasks in any order.
     """
@@ -321,7 +322,7 @@ class ReadingOrder:
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:
-        """Wait for the turn of ``request``: requests that were read earlier, and wait in this method, come first.
+        """Wait until no request that was read before ``request`` is waiting in this method.
 
         The next waiting request continues when the caller of this method blocks.
         """

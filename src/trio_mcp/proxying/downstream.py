@@ -49,8 +49,8 @@ _MAX_IDS: Final = 64
 
 
 def record_request(request_id: RequestId) -> None:
-    """Record that the current trio task forwards a client's call by sending the request ``request_id`` to the upstream
-    server.
+    """Record that the request ``request_id`` to the upstream server forwards the client's call of the current trio
+    task.
 
     Does nothing if the current task forwards no call.
     """
@@ -97,7 +97,7 @@ class ForwardedCall:
             del self._known[self._ids.popleft()]
 
     def record_task(self, task_id: str) -> None:
-        """Record that the upstream server continues this call as an MCP task with this id. The proxy waits for that
+        """Record that the upstream server runs this call as the MCP task ``task_id``, and that the proxy waits for this
         task."""
         self.task_id = task_id
 
@@ -202,8 +202,8 @@ class _PendingLogs:
 
 @define(eq=False)
 class Downstream(ABC):
-    """Interface for a client of a proxy or gateway. The upstream server's notifications and requests are forwarded to
-    it.
+    """Interface of a client of a proxy or gateway, to which the upstream server's notifications and requests are
+    forwarded.
 
     ``calls`` has the client's calls in flight.
     """
@@ -252,7 +252,7 @@ class Downstream(ABC):
 
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request that the upstream server has made outside of known calls, and return the client's
+        """Send the client a request that the upstream server has made outside of known calls. Return the client's
         response.
 
         The request is for sampling, elicitation or roots.
@@ -262,7 +262,7 @@ class Downstream(ABC):
 
     @abstractmethod
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Send a notification of the upstream server to the client, if the notification is meant for this client.
+        """Forward a notification of the upstream server to this client, unless it is meant only for other clients.
 
         If ``named`` is true, send the update of a resource only to clients that have subscribed to exactly its URI.
         """
@@ -323,7 +323,7 @@ class Downstream(ABC):
                 call.notify(event)
 
     def declared(self) -> list[ClientCapabilities]:
-        """Return all capabilities that the client has declared, in its handshake and in its calls in flight."""
+        """Return all capabilities that the client has declared, in its handshake and in the calls that are running."""
         return [self.capabilities, *(call.capabilities for call in self.calls.values())]
 
 
@@ -409,7 +409,7 @@ class ProxyClient(Downstream):
         self._queue.task.start_in(nursery, copy_context())
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Queue a notification of the upstream server for this client, if the notification is meant for this client.
+        """Queue a notification of the upstream server for this client, unless it is meant only for other clients.
 
         If ``named`` is true, queue the update of a resource only if the client has subscribed to exactly its URI.
 
@@ -437,7 +437,8 @@ class ProxyClient(Downstream):
             call.notify(event)
 
     async def caught_up(self) -> None:
-        """Wait until all notifications that have arrived for the client are in its outbox."""
+        """Wait until all notifications that have arrived for the client so far are in its outbox (the queue of outgoing
+        messages)."""
         await self._queue.wait_until_handled(self._queue.received)
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
@@ -458,8 +459,8 @@ class ProxyClient(Downstream):
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
-        """Return whether the client can now receive extension messages that the upstream server has sent in the
-        protocol revision ``revision``.
+        """Return whether this client can receive, at this moment, an extension message of the protocol revision
+        ``revision``.
 
         For a legacy revision, the client must have completed a legacy handshake. For a modern one, it must be waiting
         for a response.

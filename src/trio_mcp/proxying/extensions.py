@@ -57,8 +57,7 @@ _OF_VIEWS: Final = "ui/"
 
 @frozen
 class SharedExtensions:
-    """The extensions that the configuration allows a proxy to forward even if several clients share an upstream
-    connection."""
+    """The extensions that a proxy forwards even over an upstream connection that several clients share."""
 
     names: frozenset[str] = frozenset()
     methods: Mapping[str, str] = MappingProxyType({})
@@ -79,7 +78,8 @@ class SharedExtensions:
         return cls(frozenset(names), {row.name: each.name for each in known for row in each._rows})
 
     def owner_of(self, method: str) -> str | None:
-        """Return the name of the allowed extension that has the method ``method``; `None` if there is none.
+        """Return the name of the allowed extension that defines the method ``method``. Return `None` if no allowed
+        extension does.
 
         For an extension that was allowed by its name, the method must begin with this name, possibly after
         ``notifications/``.
@@ -94,7 +94,7 @@ NONE_SHARED: Final = SharedExtensions()
 
 
 def is_unknown(method: str) -> bool:
-    """Return whether ``method`` isn't in the MCP specification, so that it may belong to an extension."""
+    """Return whether ``method`` isn't in the MCP specification. It may then belong to an extension."""
     return method not in METHODS
 
 
@@ -142,7 +142,8 @@ class ExtensionFilter:
         return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
-        """Return those ``extensions`` that the proxy forwards for a client with the protocol revision ``revision``.
+        """Return the members of ``extensions`` that the proxy forwards for a client with the protocol revision
+        ``revision``.
 
         The client or the upstream server has declared them.
 
@@ -160,7 +161,7 @@ class ExtensionFilter:
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:
-        """Return ``capabilities`` without the extensions that the proxy doesn't forward: see `part_of`.
+        """Return a copy of ``capabilities`` without the extensions that the proxy doesn't forward (see `part_of`).
 
         ``capabilities`` is JSON data of the client or the upstream server.
 
@@ -195,8 +196,8 @@ def remember_endings(host: RequestHost) -> None:
 
 
 def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSONObject | None:
-    """Return the ``extensions`` that the proxy forwards from the upstream server. Add `CancelAcknowledged` if the
-    client has declared it.
+    """Return ``extensions``, which the proxy forwards from the upstream server. If the client has declared
+    `CancelAcknowledged`, add it.
 
     The proxy itself handles `CancelAcknowledged`.
     """
@@ -219,7 +220,7 @@ def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestH
 
 
 async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObject:
-    """Wait for the end of the call that the request in ``scope`` names, and return how the call ended (extension
+    """Wait for the end of the call that the request in ``scope`` names. Return how the call ended (extension
     `CancelAcknowledged`)."""
     assert host.endings is not None, "a proxy remembers endings"
     return await host.endings.over(scope.request, scope.exchange.peer.principal)
@@ -227,7 +228,8 @@ async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObjec
 
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
-    """If a call to the upstream server is cancelled inside the ``with`` block, ask that server how the call has ended.
+    """If the ``with`` block's call to the upstream server is cancelled, request from that server how the call has
+    ended.
 
     The client of ``scope`` must have declared the extension `CancelAcknowledged`.
 

@@ -277,7 +277,8 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
 
 
 def per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the ``_meta`` fields that describe the client in a modern request to the upstream server.
+    """Return the ``_meta`` fields that describe the client in a request to the upstream server (modern protocol
+    revisions).
 
     Returns an empty result for a legacy server.
 
@@ -306,7 +307,7 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 
 def offered_capabilities(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
-    """Return the capabilities that the proxy declares to the client of ``request`` on behalf of the upstream server.
+    """Return the upstream server's capabilities, as the proxy declares them to the client of ``request``.
 
     They include tasks if both sides use the same form of tasks, and the extensions that the proxy forwards or handles
     itself.
@@ -387,8 +388,7 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 
 
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
-    """Return those task ids in ``asked`` that belong to the caller. Only the owner of a task may be notified of the
-    task's changes.
+    """Return the task ids in ``asked`` that belong to the caller. Only a task's owner may be notified of its changes.
 
     Raises `CapabilityMissing` if the client hasn't declared the tasks extension.
     """

@@ -45,7 +45,8 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> ListenResult:
-    """Handle a client's ``subscriptions/listen``: report changes of the upstream server on the client's stream.
+    """Handle a client's ``subscriptions/listen``: send the changes that the upstream server reports on the client's
+    stream.
 
     This ends when the client closes the stream, or when the connection on either side ends.
 
@@ -165,7 +166,8 @@ class ExtensionNotifications:
             stream.notify_plain(event.method.name, event.params)
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Send or queue a notification of an extension. ``size`` is the notification's size in bytes."""
+        """Send a notification of an extension, or queue it before the stream has started. ``size`` is its size in
+        bytes."""
         if self._stream is None:
             self._early.put(event, size)
         else:
@@ -173,7 +175,7 @@ class ExtensionNotifications:
 
 
 class TaskStates:
-    """Stores the latest state of each MCP task in ``task_ids`` until the client's stream can accept it."""
+    """Stores the latest state of each MCP task in ``task_ids``, until the client's SSE stream can accept it."""
 
     def __init__(self, task_ids: Collection[str], max_bytes: int) -> None:
         self._task_ids = frozenset(task_ids)

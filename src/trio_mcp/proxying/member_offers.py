@@ -73,8 +73,7 @@ class MemberFunction(UserFunction):
         return cls(*_any_function().copied_fields(), forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return an empty dict. The member server of the group, which receives the request, validates the arguments
-        itself."""
+        """Return an empty dict, because the gateway doesn't read the arguments: the member server validates them."""
         return {}
 
     def call(
@@ -87,7 +86,7 @@ class MemberFunction(UserFunction):
 @cache
 def _any_function() -> UserFunction:
     async def call_member(arguments: dict[str, Any]) -> Any:
-        """A placeholder that is never called. Registries need a function for each tool, prompt and resource.
+        """A placeholder that is never called, because registries need a function for each tool, prompt and resource.
 
         The requests are forwarded to the member server.
         """
@@ -96,7 +95,7 @@ def _any_function() -> UserFunction:
 
 
 class MemberOffers:
-    """Creates the gateway's tools, prompts and resources from the entries of the group's catalogue."""
+    """Creates the gateway's tools, prompts and resources from the entries of the catalogue of the gateway's group."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self.forwarder = forwarder
@@ -183,7 +182,7 @@ class MemberResources(Resources):
         return (self._offers.unlisted(parsed[0], uri), {}) if parsed is not None and is_of_member else None
 
     def change_watchers(self, uri: str, delta: int) -> None:
-        """Change the number of clients that watch the resource ``uri`` by ``delta``: see
+        """Add ``delta``, which may be negative, to the number of clients that watch the resource ``uri``. See
         `Resources.change_watchers`."""
         parsed = parse_uri(uri)
         if parsed is None:
@@ -198,7 +197,7 @@ class MemberResources(Resources):
         self.news.unpark_all()
 
     def watched_of(self, member: str) -> set[str]:
-        """Return the URIs of those resources of ``member`` that clients watch. The URIs are the member server's own."""
+        """Return the member server's URIs of those resources of ``member`` that clients watch."""
         return set(self._watchers.get(member, ()))
 
 
@@ -258,8 +257,8 @@ class GatewaySkills(SkillsExtension):
         server.handles(self._reading)(self._read)
 
     def declared(self) -> JSONObject | None:
-        """Return the settings with which the gateway now declares the skills extension. They combine the settings of
-        all connected member servers.
+        """Return the settings with which the gateway declares the skills extension: the combined settings of all
+        connected member servers.
 
         Returns `None` if no member has skills.
         """

@@ -42,7 +42,7 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """A client of a gateway, in its role as a client of one member server.
+    """A client of a gateway, as the gateway's connection to one member server sees it.
 
     The client gets the member's logs and requests only within its calls in flight. The gateway itself notifies the
     client of changes.
@@ -90,14 +90,14 @@ class GatewayCaller(Downstream):
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request from the member server, if the request belongs to no known call.
+        """Send the client a request from the member server that belongs to no known call.
 
         The request is sent within the client's latest call. Returns the client's response: see `ForwardedCall.ask`.
         """
         return await self._latest.ask(method, params, on_progress, key)
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Send a notification of the member server to the client, within the client's calls in flight.
+        """Send a notification of the member server to the client, within the client's calls that are running.
 
         This is a log message, or the notification that a URL elicitation is complete.
 
@@ -139,8 +139,8 @@ class MemberUpstream(Upstream):
         member speaks a modern revision."""
 
     def cannot_ask_if(self, error: str) -> bool:
-        """Return whether ``error`` means that the member server can send requests to clients only over a connection in
-        a legacy revision.
+        """Return whether ``error`` means that the member server can send requests to its client only in a legacy
+        protocol revision.
 
         Such requests are sampling, elicitation and roots requests.
 
@@ -152,7 +152,7 @@ class MemberUpstream(Upstream):
 
     @property
     def is_idle(self) -> bool:
-        """True if no call to the member server is in flight."""
+        """True if no call to the member server is running."""
         return not self._calls
 
     def passes_tasks(self, revision: Revision) -> bool:

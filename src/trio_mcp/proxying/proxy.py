@@ -51,8 +51,8 @@ def proxy(
     limits: Limits | None = None,
     passes: Iterable[str | Extension[Any, Any]] = (),
 ) -> Proxy | Gateway:
-    """Return a proxy: a server that forwards every message to another server, ``upstream``. Serve the proxy like any
-    server.
+    """Return a proxy: a server that forwards all messages to and from another server, ``upstream``. Serve the proxy
+    like any server.
 
     Requests with their progress and errors, cancels with their reasons, logs, changes, and the upstream server's own
     requests are forwarded in both directions and between all revisions. Each connection has its own ids, progress

@@ -29,7 +29,8 @@ from .tasks import KnownTasks
 
 
 class Parties:
-    """Records which callers have cancelled a call to the upstream server.
+    """Records which callers have cancelled a call to the upstream server, because a request from that server may belong
+    to a cancelled call.
 
     So a late request of that server isn't sent to the wrong client.
 
@@ -61,7 +62,7 @@ class Parties:
             raise
 
     def abandoned_only_by(self, party: object) -> bool:
-        """Return true unless a caller other than ``party`` has cancelled a call.
+        """Return true if ``party`` is the only caller that has cancelled a call, or if no caller has.
 
         Without authorization, all clients of a modern HTTP endpoint count as one caller, although they may be different
         users. For such a caller, return true only if no call at all was cancelled.
@@ -97,7 +98,7 @@ def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust:
 def translated_result(
     data: JSONObject, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None
 ) -> JSONObject:
-    """Convert a result from one protocol revision to another, like `translated`.
+    """Convert a result from one protocol revision to another. See `translated`.
 
     Also drop a ``resultType`` that only one of the revisions has, and a ``_meta`` that isn't an object.
     """

@@ -89,7 +89,8 @@ class TaskOwners:
 
 @frozen
 class KnownTasks:
-    """The known MCP tasks of the upstream server and of the proxy's clients, and the client that each task concerns."""
+    """The known MCP tasks of the upstream server and of the proxy's clients. For each task, it stores which client is
+    concerned."""
 
     of_server: TaskOwners
     """The tasks of the upstream server, with their owners."""
@@ -109,7 +110,7 @@ class KnownTasks:
     tasks."""
 
     def add_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
-        """Record that ``downstream`` wants progress reports of an MCP task, under the progress token ``token``.
+        """Record that ``downstream`` wants progress notifications of an MCP task, with the progress token ``token``.
 
         If too many tokens are stored, the oldest is dropped.
         """
@@ -128,8 +129,8 @@ class KnownTasks:
 
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
-        """While the ``with`` block runs, the upstream server continues ``call`` as an MCP task, for which the proxy
-        waits.
+        """While the ``with`` block runs, the upstream server runs ``call`` as an MCP task, and the proxy waits for this
+        task.
 
         Messages of the task belong to the call. Yields a function to call with the task's id.
         """
@@ -156,7 +157,7 @@ class KnownTasks:
         return None if task_id is None else self.waiting.get(task_id)
 
     def clients_concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return those ``downstreams`` to which a request of the upstream server may be forwarded.
+        """Return the members of ``downstreams`` to which a request of the upstream server may be forwarded.
 
         If the request concerns a task whose client is known, this is only that client.
         """
@@ -166,14 +167,14 @@ class KnownTasks:
         return self.recipients(method, params, downstreams)
 
     def names_client(self, method: str, params: JSONObject) -> bool:
-        """Return whether a request of the upstream server names an MCP task, and therefore concerns the client of that
-        task."""
+        """Return whether a request of the upstream server names an MCP task. Such a request concerns only the client of
+        the task."""
         if method.startswith("tasks/"):
             return self.of_clients.owner(_task_id(params)) is not None
         return related_task_of(params) is not None
 
     def recipients(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return those ``downstreams`` to which a message of the upstream server may be forwarded.
+        """Return the members of ``downstreams`` to which a message of the upstream server may be forwarded.
 
         The message of an MCP task is only for the task's owner. If the owner is unknown, it is only for a client that
         doesn't share the upstream connection.
@@ -245,5 +246,5 @@ class WorkingTasks:
         self._ends[task_id] = trio.current_time() + ttl / 1000 if known else math.inf
 
     def remove(self, task_id: str) -> None:
-        """Record that an MCP task has ended. An ended task doesn't keep the connection open."""
+        """Record that an MCP task has ended, so that the connection isn't kept open for it."""
         self._ends.pop(task_id, None)

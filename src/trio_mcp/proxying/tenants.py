@@ -74,7 +74,7 @@ class UpstreamPool:
         """The tenants whose connections may be closed to make room for others, longest idle first."""
 
     async def acquire(self, holder: object) -> None:
-        """Reserve an upstream connection for ``holder``, a caller of the proxy.
+        """Reserve one of the pool's upstream connections for ``holder``, a caller of the proxy.
 
         If none is free and ``holder`` has none, the longest idle connection is closed first. Raises `CodedError`
         (-31000) if none becomes free.
@@ -101,14 +101,14 @@ class UpstreamPool:
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
-        """Record that the caller ``tenant`` uses its upstream connection again, or has closed that connection.
-        Idempotent."""
+        """Record that the caller ``tenant`` uses its upstream connection again, or has closed it. Idempotent."""
         self._idle.pop(tenant, None)
 
 
 @define(eq=False)
 class Tenant:
-    """A caller of a proxy, ``downstream``. It shares the upstream connection ``upstream`` with other callers.
+    """A caller of a proxy, reached through ``downstream``. It shares the upstream connection ``upstream`` with other
+    callers.
 
     If ``gone`` isn't `None`, the caller exists only while it has requests: ``gone`` is called after its last one.
     """
@@ -217,7 +217,7 @@ class PrivateTenant(Tenant):
             self._pool.mark_idle(self)
 
     async def close(self) -> None:
-        """Close the caller's upstream connection, and wait until the proxy may open another connection instead."""
+        """Close the caller's upstream connection, and wait until the proxy may open a connection for another caller."""
         self._scope.cancel(reason="the connection was idle, and another one is wanted")
         await self._closed.wait()
 
@@ -308,7 +308,7 @@ def _options_of(request: InboundRequest) -> ClientOptions:
 
 
 class Tenants:
-    """The callers that send requests to a proxy over ``connection``.
+    """The callers whose requests a proxy receives over ``connection``.
 
     Usually this is a single client. If the connection carries the requests of all HTTP clients, it is one caller for
     each principal, and one for all clients without a principal.
@@ -336,8 +336,7 @@ class Tenants:
         self._nurseries = services, own
 
     def known(self, principal: PrincipalId | None) -> Tenant | None:
-        """Return the existing caller to which a request of ``principal`` belongs; `None` if no such caller exists
-        yet."""
+        """Return the `Tenant` to which a request of ``principal`` belongs. Return `None` if it doesn't exist yet."""
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:

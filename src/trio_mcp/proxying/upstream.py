@@ -111,8 +111,8 @@ class Upstream(Relay):
         return self.client.server_capabilities
 
     def attach(self, downstream: Downstream) -> bool:
-        """Start to deliver the upstream server's notifications to ``downstream``, until `detach`. Returns false if
-        ``downstream`` is already attached."""
+        """Deliver the upstream server's notifications to ``downstream``, until `detach` is called. Return false if they
+        are already delivered to it."""
         if downstream in self.downstreams:
             return False
         self.downstreams[downstream] = None
@@ -190,7 +190,7 @@ class Upstream(Relay):
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
-        """Record that ``request`` came from the upstream server on the response stream of another request.
+        """Record that the upstream server has sent ``request`` on the response stream of a client's call.
 
         Then `ask` can find the client's call.
 
@@ -274,7 +274,8 @@ class Upstream(Relay):
         return result
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return whether clients that speak ``revision`` manage the MCP tasks of the upstream server themselves.
+        """Return whether clients with the protocol revision ``revision`` manage the MCP tasks of the upstream server
+        themselves.
 
         This requires that both sides use the same form of tasks, and that the tasks' server-to-client requests are
         forwarded.
@@ -297,8 +298,8 @@ class Upstream(Relay):
     def listen(
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_extension: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
-        """Open a stream of the changes that a modern upstream server reports, while the ``with`` block runs. See
-        `Client.listen`.
+        """While the ``with`` block runs, open a stream of the changes that the upstream server (modern protocol
+        revision) reports. See `Client.listen`.
 
         ``meta`` is the ``_meta`` of the request; ``on_task`` gets the states of tasks, and ``on_extension`` the
         notifications of extensions.
@@ -307,7 +308,7 @@ class Upstream(Relay):
         return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
-        """Wait until the outbox to the upstream server has room, then send a notification that belongs to no
+        """Wait until the outbox to the upstream server has room, then send a notification that relates to no
         request."""
         await self._connection.room()
         self._connection.notify(method, params)
@@ -376,7 +377,8 @@ class Upstream(Relay):
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
-        """If the log level of a legacy upstream server is higher than ``level``, lower it to ``level``.
+        """Lower the upstream server's log level to ``level`` if it is higher, and if the server has a legacy protocol
+        revision.
 
         A request of a client wants log messages of this level.
         """
@@ -427,7 +429,7 @@ class ListedTools:
         """A lock, so that only one caller at a time lists all tools."""
 
     def has(self, tool: str) -> bool:
-        """Return whether the headers of ``tool`` are known, so that the tools needn't be listed again."""
+        """Return whether the headers of ``tool`` are known. If so, the tools needn't be listed."""
         return self._all_listed or tool in self._headers
 
     def headers_of(self, tool: object) -> tuple[ParamHeader, ...]:
@@ -438,7 +440,7 @@ class ListedTools:
         return self._headers.of(tool)
 
     def listing(self) -> int:
-        """Return a marker for the listing of tools that begins now. Pass the marker to `learn` and `listed`."""
+        """Return a marker for a listing of the tools that begins now. `learn` and `listed` take this marker."""
         return self._changes
 
     def learn(self, result: Any, listing: int) -> None:

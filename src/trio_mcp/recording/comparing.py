@@ -51,7 +51,7 @@ class Comparison:
         self.differences: list[Difference] = []
 
     def add_difference(self, where: str, recorded: str, live: str) -> None:
-        """Add a difference to the list, which contains at most the first 1,000 differences."""
+        """Add a difference to the list of differences. The list is limited to the first 1,000."""
         if len(self.differences) < _MOST_DIFFERENCES:
             self.differences.append(Difference(where, recorded[:_LONGEST], live[:_LONGEST]))
 
@@ -69,8 +69,8 @@ class Comparison:
         return self._values.get(text, text)
 
     def compare(self, name: str, recorded: Any, live: Any) -> None:
-        """Add all differences between the ``recorded`` data of the message ``name`` and the ``live`` data of the
-        replay."""
+        """Compare the message ``name`` of the recording and of the replay, and add all differences to the list of
+        differences."""
         self._walk(name + ": ", "", recorded, live)
 
     def _walk(self, name: str, path: str, recorded: Any, live: Any) -> None:
@@ -108,8 +108,8 @@ class Comparison:
                 self._walk(name, inner, recorded[part], live[part])
 
     def is_same(self, recorded: Any, live: Any) -> bool:
-        """Return whether ``recorded`` data and ``live`` data of the replay are equal. Adds no differences to the
-        list."""
+        """Return whether ``recorded`` data and ``live`` data of the replay are equal, without adding to the list of
+        differences."""
         trial = Comparison()
         trial._values = dict(self._values)
         trial.compare("", recorded, live)

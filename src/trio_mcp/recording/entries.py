@@ -101,7 +101,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Identifies a request in a recording. The request may belong to another connection."""
+    """Identifies a request in this recording or in the recording of another connection."""
 
     recording: str
     id: int | str
@@ -268,7 +268,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 @define(eq=False)
 class WriteJob:
-    """A job for the thread of a `Recorder`: write a message or an event. A job with a callback ``written`` finishes
+    """A job for the thread of a `Recorder`: to write a message or an event, or (with a callback ``written``) to finish
     the recording."""
 
     recording: Recording

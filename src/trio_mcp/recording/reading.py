@@ -31,7 +31,8 @@ TIMES: Final = (
 
 @define(eq=False)
 class Tick:
-    """A progress report, a log message or an input request that a handler has sent, with its time on the timeline."""
+    """A message that a handler has sent while it ran (progress, log or input request), with its time on the
+    timeline."""
 
     at: float
     kind: Literal["progress", "log", "asks"]
@@ -50,7 +51,8 @@ class ProcessStart:
 
     @property
     def ended_at(self) -> float:
-        """When the start ended: ``ready_at``, but never before ``started_at``, which damaged recordings can claim."""
+        """The time when the process was ready. In a damaged recording that time can be before ``started_at``; then it
+        is ``started_at``."""
         return self.started_at if self.ready_at is None else max(self.ready_at, self.started_at)
 
 
@@ -127,8 +129,8 @@ class TimedRequest:
             tick.at += seconds
 
     def complete(self, other: TimedRequest) -> None:
-        """Fill in the times that this side hasn't recorded, from the ``other`` side's recording of the same
-        request."""
+        """Fill in the missing times of this request from ``other``, the same request as the other side of the
+        connection has recorded it."""
         for field in TIMES:
             if getattr(self, field) is None:
                 setattr(self, field, getattr(other, field))
@@ -357,8 +359,8 @@ class RecordingReader:
     # Both sides
 
     def is_other_side_of(self, other: RecordingReader) -> bool:
-        """Return whether ``other`` is a recording of the same connection by its other side: the role is opposite, and
-        the first requests are the same."""
+        """Return whether this recording and ``other`` come from the two sides of one connection: one client, one
+        server, the same first requests."""
         if self.role == other.role:
             return False
         mine = [(key, each[0].method) for key, each in islice(self.requests.items(), _COMPARED)]
@@ -373,7 +375,7 @@ class RecordingReader:
             yield from each
 
     def pairs(self, other: RecordingReader) -> Iterator[tuple[TimedRequest, TimedRequest]]:
-        """Return the requests that are in this recording and in ``other``, as pairs."""
+        """Yield each request that is in this recording and in ``other``, as a pair of both versions."""
         for key, mine in self.requests.items():
             theirs = other.requests.get(key, [])
             if self._has_posts or other._has_posts:
@@ -392,7 +394,8 @@ class RecordingReader:
             request.shift(seconds)
 
     def merge(self, other: RecordingReader | None) -> list[TimedRequest]:
-        """Return the requests of both recordings. A request that is in both has the times from both recordings."""
+        """Return the requests of this recording and of ``other``. A request in both recordings gets the times from
+        both."""
         if other is None:
             return list(self.all())
         for client, server in ((self, other), (other, self)):

@@ -75,8 +75,8 @@ class RecordedTransport(FramedTransport):
         return count
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return an outbox (a queue of outgoing messages) of the wrapped transport. Its messages are recorded, and sent
-        through this transport. See `FramedTransport.make_outbox`."""
+        """Return an outbox (a queue of outgoing messages) that records each message, and sends it over the wrapped
+        transport. See `FramedTransport.make_outbox`."""
         return self._transport.make_outbox(high_water, recorded or SendRecorder(self.send_nowait, self._record))
 
     def _record(self, message: bytes) -> None:
@@ -118,7 +118,7 @@ class RecordedRequests:
         return self
 
     def close(self, role: str, revision: str | None) -> None:
-        """Pass the end of the connection on to the `Tracer` that this object wraps. See `Tracer.close`."""
+        """Notify the wrapped `Tracer` that the connection has ended. See `Tracer.close`."""
         if self._tracer is not None:
             self._tracer.close(role, revision)
 

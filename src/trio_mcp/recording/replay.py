@@ -28,8 +28,8 @@ from .entries import Recorded, RecordedEntry, plain_id
 
 @frozen
 class ConnectionOpening:
-    """How the client opened the first connection in a recording: with a legacy handshake (``initialize``), or with a
-    modern request."""
+    """The kind of the client's first request in a recording: ``initialize`` (legacy protocol revisions) or another
+    request (modern revisions)."""
 
     legacy: str | None = None
     """The revision offered by ``initialize``; `None` without a handshake."""
@@ -84,7 +84,7 @@ class ReceivedMessage:
 
     @property
     def value(self) -> float:
-        """The number in a progress notification."""
+        """The progress value of a progress notification."""
         found = self.member("progress")
         return found if isinstance(found, int | float) else -math.inf
 
@@ -96,7 +96,7 @@ class ReceivedMessage:
 
 @define(eq=False)
 class SentRequest:
-    """A request of the recording that the replay has sent."""
+    """A recorded request that the replay has sent again."""
 
     id: RequestId
     name: str

@@ -230,7 +230,7 @@ class _RequestRow(_TraceRow):
         self._request = request
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Return the trace events of the request: of its call, and of its handler."""
+        """Yield the trace events of the request: those of the caller's side, and those of its handler."""
         request = self._request
         name = f"{request.method} {request.name}".strip()
         args = {"id": request.id, "from": request.origin, "cause": request.cause, "failed": request.failed}
