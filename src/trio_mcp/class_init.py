@@ -22,7 +22,7 @@ _NOTHING_MORE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class _OwnFields(NamedTuple):
-    """The fields that a class body declares.
+    """The fields that the body of a class declares, without inherited fields.
 
     They have annotations, and default values or `attrs.field` calls.
     """
@@ -131,7 +131,7 @@ def plain_fields(kind: type) -> tuple[Field, ...] | None:
 
 
 def _read(own: _OwnFields) -> Iterator[Field | None]:
-    """Yield the fields that a class declares.
+    """Yield the fields that a class itself declares.
 
     `None` stands for a field that only attrs supports.
     """

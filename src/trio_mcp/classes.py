@@ -95,7 +95,8 @@ _GIVEN: Final = (
 
 
 def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[str, Any]) -> type:
-    """Create the class that ``make`` would create from ``kind``, but compile most methods when the class is first used.
+    """Create a class like ``make`` would create from ``kind``, but compile most of its methods when the class is first
+    used.
 
     The class has slots and ``methods`` from the beginning. `init_of` writes ``__init__``, and `set_fields` initializes
     the first instances. When the fields are first inspected, or if only attrs can write the ``__init__``, attrs creates

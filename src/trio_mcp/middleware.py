@@ -226,7 +226,7 @@ class _RateLimit(PositionedMiddleware):
         """True while the storage that the replicas share is unavailable."""
 
     async def __call__(self, request: ServerRequest, next: Next) -> Any:
-        """Answer a request within the rate limit, which is counted in this process alone."""
+        """Run a request if the rate limit allows it. Only requests in this process are counted."""
         return await self._limit(None, request, next)
 
     def at_position(self, position: int) -> MiddlewareFunction:
@@ -277,7 +277,8 @@ class _RateLimit(PositionedMiddleware):
 
 
 def _plain(key: object) -> bytes:
-    """Encode the rate limit key ``key`` as bytes that are equal in all processes, and different for different keys.
+    """Encode the rate limit key ``key`` as bytes. Equal keys give equal bytes in all processes, and different keys give
+    different bytes.
 
     Raises `TypeError` if the type isn't supported.
     """

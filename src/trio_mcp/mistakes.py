@@ -300,9 +300,9 @@ def _advice_for(error: BaseException, said: str) -> str | None:
 
 
 def _comes_of_await(error: TypeError) -> bool:
-    """Return whether an error was raised because an ``await`` got an object that isn't awaitable.
+    """Return whether an error was raised because a program awaited an object that isn't awaitable.
 
-    Recognizes the error text of all supported Python interpreters.
+    This function checks the bytecode instruction that failed, because the error texts differ between interpreters.
     """
     trace = error.__traceback__
     if trace is None:

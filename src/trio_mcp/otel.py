@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 def _contained(words: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Return a decorator for functions that call OpenTelemetry code, such as a sampler, processor or propagator.
+    """Return a decorator that logs exceptions of OpenTelemetry code, such as a sampler, processor or propagator.
 
     If the function raises, the decorator logs ``words`` and returns `None`, so that the request itself continues.
     """

@@ -237,7 +237,7 @@ class ChangeReplicator:
             del self._own[changed]
 
     async def _record_rest(self) -> None:
-        """Before this replica ends, record its last changes in the shared change log.
+        """Record in the shared change log, before this replica ends, the changes that aren't recorded yet.
 
         Does nothing while the storage is unavailable.
         """
@@ -287,8 +287,8 @@ class ChangeReplicator:
             self._notify_observers(changed)
 
     async def _poll(self) -> None:
-        """Read the shared change log when notifications were lost. Also read it at intervals, because a loss may go
-        unnoticed."""
+        """Read the shared change log when notifications were lost. Read it at regular intervals, too, because a loss
+        may stay unnoticed."""
         attempt = 1
         while True:
             await self._signal.next_poll()

@@ -58,7 +58,7 @@ class MessageRefused(Exception):
 
 
 class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):
-    """A message between replicas, or the acknowledgement of a message, in the form in which it is sent.
+    """The form in which messages between replicas, and their acknowledgements, are sent.
 
     A replica refuses messages of an unknown kind, for example from another version. It ignores data of any other form,
     and the sender of such data waits until one of the two replicas has ended.

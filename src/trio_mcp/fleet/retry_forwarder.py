@@ -63,7 +63,8 @@ _check_acks: Final = msgspec.msgpack.Decoder(CheckAck)
 
 
 class _ForwardedCall:
-    """A retried request that was forwarded to ``owner``, the replica where the request's handler waits."""
+    """A client's retry of a request, which was forwarded to the replica ``owner``, where the request's handler
+    waits."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -281,7 +282,7 @@ class RetryForwarder:
             message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
 
     async def _check(self) -> None:
-        """Ask the other replicas at intervals which forwarded requests are still running.
+        """Ask the other replicas, at intervals, which of the forwarded requests are still running.
 
         This is necessary because the message about the end of a request may be lost.
         """
@@ -342,8 +343,8 @@ def _retry_message(scope: RequestScope, retry: RemoteRetry, number: int) -> Retr
 
 
 def _result_in(line: bytearray, scope: RequestScope) -> Any:
-    """Return the result in ``line``, the response to the request of ``scope``. Raises `CodedError` for an error
-    response."""
+    """Return the result in ``line``, the JSON-RPC response to the request of ``scope``. Raises `CodedError` for an
+    error response."""
     if not line:
         raise replica_lost()
     match decode(line):

@@ -248,8 +248,8 @@ class RetryReceiver:
             exchange.cancel(CancelCause.DEADLINE if cancel.is_late else CancelCause.DISCONNECT, cancel.reason)
 
     async def _forward_lines(self, exchange: ForwardedExchange) -> None:
-        """Send the handler's messages in ``exchange`` to the replica that forwarded the request, until the exchange
-        ends."""
+        """Send the messages of a forwarded request's handler to the replica that forwarded the request, until the
+        request ends."""
         lost: str | None = None
         try:
             with exchange.abort_writing:

@@ -264,7 +264,8 @@ class Catalogue:
         return self._name_of(member, name if transform is None else transform.name or name)
 
     def _may_name(self, member: str, name: str) -> bool:
-        """Return whether ``name`` begins like the group's names for tools of the server ``member``: see `may_name`."""
+        """Return whether ``name`` begins with the prefix that the group gives to tools of the server ``member``. See
+        `may_name`."""
         return may_name(member, name, self._max_name_length)
 
     def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
@@ -279,11 +280,12 @@ class Catalogue:
         return entries
 
     def _find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
-        """Return the catalogue entry with this name or URI, or `None`. The server of the entry may have failed."""
+        """Return the catalogue entry with the name or URI ``key``, even if its server has failed. Return `None` if
+        there is none."""
         return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
     def _has_any(self, member: str, name: ListName) -> bool:
-        """Return whether the list ``name`` of the server ``member`` has any items."""
+        """Return whether the server ``member`` has items in the list ``name``, such as "tools"."""
         return bool(self._offers.get(member, {}).get(name))
 
     def _replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
@@ -315,7 +317,7 @@ class Catalogue:
     def _transformed(
         self, member: str, tool: Tool, transforms: Mapping[str, ToolTransform]
     ) -> CatalogueEntry[Any] | None:
-        """Apply a tool's transform, and return the catalogue entry of the tool.
+        """Return the catalogue entry of a tool, after applying the tool's transform.
 
         Return `None` if the transform hides the tool, or can't be applied.
         """
@@ -332,7 +334,8 @@ class Catalogue:
         return CatalogueEntry[Any](self._tool_name(member, tool.name), member, tool, transform)
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
-        """Return those of the ``tools`` that are approved. Store the other tools in `held` until they are approved."""
+        """Return the members of ``tools`` that are approved. Store all other tools in `held` until they are
+        approved."""
         held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})
@@ -411,7 +414,8 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._arrived = trio.lowlevel.ParkingLot()
 
     def _put(self, key: str, value: N, *, last: bool) -> None:
-        """Store ``value`` for the next step of the iterator. If ``last`` is true, it is the last value of this key."""
+        """Store ``value``, which the iterator's next step yields. If ``last`` is true, it is the last value of the
+        key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
             return  # an iterator that never returned this key doesn't report the key's removal
@@ -419,7 +423,7 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._arrived.unpark()
 
     def _close(self) -> None:
-        """End the iteration after the values that are already stored."""
+        """End the iteration once the values that are already stored were yielded."""
         self._over = True
         self._arrived.unpark_all()
 

@@ -286,7 +286,7 @@ def read_config(
 
 
 def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the keys and values of a configuration entry. Keys whose value counts as absent are left out.
+    """Return the keys and values of a configuration entry. Keys with an empty value are left out.
 
     Placeholders are replaced by ``variables``. Raises `ValueError` if a value is invalid.
     """
@@ -330,7 +330,8 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Return whether ``value`` counts as absent. Null, an empty string, an empty list and an empty object do.
+    """Return whether ``value`` is treated like a missing value: null, an empty string, an empty list or an empty
+    object.
 
     An empty object ``oauth`` isn't absent, because it means that the user signs in.
     """
@@ -366,7 +367,8 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
 
 
 def _program(fields: dict[str, Any]) -> list[str]:
-    """Return the program of a configuration entry, and its arguments. Some hosts write both in one list."""
+    """Return the program of a configuration entry, with its arguments if the entry has both in one list (as some hosts
+    write it)."""
     if isinstance(fields["command"], list):
         return _words(fields, "command")
     command = _typed_field(fields, "command", str)
@@ -386,7 +388,7 @@ def _words(fields: dict[str, Any], key: str) -> list[str]:
 
 
 def _scalar(name: str, value: Any) -> str:
-    """Return a string unchanged, and a number or boolean as JSON text."""
+    """Return the string ``value`` unchanged, or a number or boolean as JSON text."""
     return json.dumps(value) if isinstance(value, bool | int | float) else _text(name, value)
 
 

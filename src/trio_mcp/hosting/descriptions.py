@@ -66,9 +66,10 @@ class MemberDescription:
         check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
 
     def _leaves_name(self, name: str) -> bool:
-        """Return whether another tool may be renamed to ``name``.
+        """Return whether the name ``name``, which the server uses for one of its tools, is free for another tool of the
+        group.
 
-        This is allowed if a transform hides or renames the tool that the server itself calls ``name``.
+        The name is free if a transform hides or renames the tool that the server itself calls ``name``.
         """
         transform = self.tools[name]
         return transform.hidden or transform.name not in (None, name)

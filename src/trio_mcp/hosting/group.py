@@ -172,7 +172,7 @@ class Group:
         return None if member is None else member.present
 
     def _reconnect_as_legacy(self, name: str) -> None:
-        """Reconnect to the server ``name`` in a legacy revision.
+        """Reconnect to the server ``name`` in a legacy protocol revision.
 
         This server can send requests to the client only in a legacy revision.
 

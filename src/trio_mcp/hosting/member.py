@@ -274,7 +274,8 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the server's target, changed so that this object is notified when the user is asked to sign in.
+        """Return the server's target. If the target has an authorization, this object is notified when a user has to
+        sign in.
 
         If the target is a command, this object also keeps the last lines of the command's standard error.
         """
@@ -319,7 +320,7 @@ class Member:
 
 @frozen
 class _ObservedAuth(ClientAuth):
-    """Wraps an authorization (``auth``), and calls ``on_user_asked`` each time it asks the user to sign in."""
+    """Wraps the authorization ``auth``, and calls ``on_user_asked`` whenever a user has to sign in."""
 
     auth: ClientAuth
     on_user_asked: Callable[[], None] = attrs.field(eq=False, repr=False)

@@ -240,7 +240,7 @@ _IN_USE: Final = 2
 
 
 def _worth(connection: HttpConnection) -> int:
-    """Return a rank for ``connection``. If there are too many connections, the one with the lowest rank is closed
+    """Return a rank for ``connection``. If too many connections are open, the connection with the lowest rank is closed
     first.
 
     Silent and refused connections have the lowest rank, since they haven't sent the token. Idle connections come next:

@@ -130,7 +130,7 @@ class FrameLog(Recorder):
         return True
 
     async def _written(self, recording: Recording) -> None:
-        """Return at once. There is nothing to wait for, because `_put` stores messages immediately."""
+        """Do nothing but run a trio checkpoint, because `_put` stores messages immediately."""
         await trio.lowlevel.checkpoint()
 
     @property

@@ -359,8 +359,8 @@ class ArgumentReader:
         return Body(argument, chosen, files, members_of(media.get("encoding")))
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
-        """Return the form's schema ``schema``, changed so that files are sent as base64. Each file gets an additional
-        property for its file name.
+        """Return the form's schema ``schema``, changed so that files are base64 text. Each file gets another property
+        for its file name.
 
         Also returns a mapping from each file's property to the property with its file name.
         """
@@ -400,7 +400,7 @@ def _title_and_description(schema: JSONObject) -> JSONObject:
 
 
 def _preference(media_type: str) -> int:
-    """Return how well a media type suits a request body, as a number. A lower number is better."""
+    """Return a number that is lower if a media type suits a request body better."""
     if is_json(media_type):
         return 0 if media_type == "application/json" else 1
     if media_type in (forms := ("application/x-www-form-urlencoded", "multipart/form-data")):

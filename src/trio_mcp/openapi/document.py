@@ -201,7 +201,7 @@ class Document:
 
 
 def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
-    """Return the URL of ``server`` with its variables replaced by values: the author's value, or else the default."""
+    """Return the URL of ``server`` with its variables replaced by ``variables``, or by the defaults in the document."""
     known = members_of(server.get("variables"))
 
     def value_of(found: re.Match[str]) -> str:

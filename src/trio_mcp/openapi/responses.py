@@ -171,8 +171,8 @@ class OperationResponses:
         return CallToolResult(shown, structured_content=structured)
 
     def _with_note(self, note: str, shown: Sequence[ContentBlock]) -> CallToolResult:
-        """Return the tool result for an HTTP response that doesn't match the declared schema: the content ``shown``,
-        then ``note``."""
+        """Return the tool result for an HTTP response that doesn't match its declared schema: the content blocks
+        ``shown``, then the text ``note``."""
         structured: JSONObject | None = None if self.schema is None else {"note": note}
         return CallToolResult([*shown, TextContent(note)], structured_content=structured)
 
@@ -199,8 +199,8 @@ def status_of(response: httpx2.Response) -> str:
 
 
 async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
-    """Read the body of an HTTP response. Return the body, or its beginning, and an error text. The error text is empty
-    if the body is complete."""
+    """Read the body of an HTTP response. Return the body and an error text. The error text is empty if the body is
+    complete."""
     try:
         body = response.content  # this fails unless an event hook of the author's HTTP client has read the body
     except httpx2.ResponseNotRead:
@@ -224,8 +224,8 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
 
 
 async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -> bytes:
-    """Return ``body``, decompressed. If the decompressed body would be longer than ``limit`` bytes, return at least its
-    first ``limit`` + 1 bytes."""
+    """Read and decompress the body of ``response``. If it is longer than ``limit`` bytes, return at least its first
+    ``limit`` + 1 bytes."""
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS + 32)  # detect gzip or zlib by the header
     body = bytearray()
     pieces = response.aiter_raw()
@@ -251,7 +251,7 @@ async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -
 
 
 async def _close_response(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
-    """Close the HTTP response. End the generators that read its body, by reading them until they fail.
+    """Close the HTTP response, and end the generators that read its body.
 
     Otherwise httpx2 would leave the generators to the garbage collector.
     """
@@ -280,7 +280,7 @@ def _text(response: httpx2.Response, body: bytes) -> str:
 
 
 def _decoded(body: bytes) -> tuple[Any, bool]:
-    """Decode a JSON body. Return the decoded value, and whether the value is valid and can be sent to the client."""
+    """Decode a JSON body. Return its value, and whether the value can be sent to the client."""
     if has_many_far(body):
         return None, False
     try:

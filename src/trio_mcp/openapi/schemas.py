@@ -108,8 +108,8 @@ class Schemas:
         return {**schema, "$defs": needed} if needed else schema
 
     def _checked(self, schema: Any, levels: int) -> Any:
-        """Validate ``schema`` without following its references, and return it. Raises `ValueError` if ``schema`` is
-        invalid."""
+        """Check that ``schema`` is a valid JSON Schema, without following its references, and return it. Raises
+        `ValueError` if it is invalid."""
         if is_too_deep(schema, levels):
             raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
         try:
@@ -193,14 +193,14 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Convert a part of ``allOf``. ``gone`` names the properties that are left out. If a referenced component
-        requires such a property, copy the component instead of referring to it."""
+        """Convert a part of ``allOf``. Properties in ``gone`` are left out. A referenced component that requires one of
+        them is copied."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 
     def _excluded_properties(self, schema: JSONObject, base: str) -> Iterator[str]:
-        """Yield the names of the properties in ``schema`` that are left out, because they are ``readOnly`` or
-        ``writeOnly``."""
+        """Yield the names of the ``readOnly`` or ``writeOnly`` properties of ``schema``, which are left out of the
+        converted schema."""
         for part, where in self._parts_of(schema, base):
             for name, each in members_of(part.get("properties")).items():
                 if (is_left_out := self._are_left_out.get(id(each))) is None:
@@ -227,8 +227,8 @@ class Schemas:
                     ahead.append((target, uri))
 
     def _require(self, schema: JSONObject, made: JSONObject, gone: Collection[str]) -> None:
-        """Set ``required`` in the converted schema ``made`` to the required properties of ``schema``, except the
-        properties in ``gone``."""
+        """Set the keyword ``required`` in ``made``, the result of converting ``schema``. Properties in ``gone`` aren't
+        required."""
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
         # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required, so mark it as required for the model.
@@ -265,8 +265,7 @@ def _required_in(schema: JSONObject) -> list[str]:
 
 
 def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
-    """Convert the keywords in ``made`` whose meaning differs between OpenAPI 3.0 and JSON Schema, and return the
-    result.
+    """Convert keywords of OpenAPI 3.0 in ``made`` that have another meaning in JSON Schema, and return the result.
 
     ``schema`` is the original schema.
     """

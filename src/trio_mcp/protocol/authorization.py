@@ -92,8 +92,8 @@ class _Document:
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Return the members of an OAuth document in the standard form, even if a server wrote them in another known
-        form."""
+        """Return the members of an OAuth document in standard form. Subclasses convert the known deviations of some
+        servers."""
         return members
 
 
@@ -212,7 +212,7 @@ class ClientInformation(_Document):
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Convert a client id or client secret that a server has written as an integer to a string."""
+        """Convert a client id or client secret to a string if a server has written it as an integer."""
         texts = {name: bytes(members[name]) for name in ("client_id", "client_secret") if name in members}
         integers = {name: text for name, text in texts.items() if text.isdigit() and len(text) <= _LONGEST_NUMBER}
         return {**members, **{name: msgspec.Raw(b'"%b"' % text) for name, text in integers.items()}}
@@ -235,7 +235,7 @@ class TokenResponse(_Document):
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Return the members of a token response without an enclosing object.
+        """Return the members of a token response, which some servers wrap in another object.
 
         Some servers send ``{"code": 0, "data": {"access_token": ...}}``.
         """

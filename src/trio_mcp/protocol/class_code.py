@@ -104,7 +104,7 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
 
 
 def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
-    """Return the function that encodes or decodes the values of one field.
+    """Return the function that encodes or decodes the values of the field ``name``.
 
     If the field is optional and its type is a class, create the function only when a value occurs, because most
     capabilities are never declared.

@@ -268,7 +268,7 @@ LONGEST_METHOD: Final = 256
 
 
 class _RowsAndUnknown(Mapping[str, Method]):
-    """Maps the name of any method to a `Method` object.
+    """A mapping that has a `Method` object for any method name.
 
     For a name that is neither in ``known`` nor in the specification, the object is created when needed.
     """

@@ -95,7 +95,7 @@ class LenientReading:
         self._faults.append(f"{fault} ({name[:_LONGEST_NAME]!r})" if isinstance(name, str) else str(fault))
 
     def _list(self, value: Any, kind: Any, place: str, fault: Fault) -> list[Any]:
-        """Return a list without its invalid items, or convert another value to a list.
+        """Return the list ``value`` without its invalid items. Convert ``value`` to a list if it isn't one.
 
         Null becomes an empty list, because Go encodes a nil slice as null. A single object becomes a list with one
         item. A single string does too, if the items may be written as strings.
@@ -133,7 +133,8 @@ class LenientReading:
         return block
 
     def _object(self, value: Any, kind: Any, place: str, fault: Fault) -> JSONObject:
-        """Return an object without its invalid optional members. Invalid required members are replaced."""
+        """Return the object ``value`` without its invalid optional members, and with replacements for invalid required
+        members."""
         if type(value) is str and kind in _TEXTS:
             value = {_TEXTS[kind]: value}
         given = _with_one_block_each(value) if kind is prompts.GetPromptResult else as_object(value)
@@ -171,12 +172,12 @@ class LenientReading:
 
 
 def _is_true(value: object) -> bool:
-    """Interpret any value as a boolean. The strings "false", "no", "0" and "" are false."""
+    """Interpret any value as a boolean: the strings "false", "no", "0" and "" are false."""
     return value.lower() not in ("", "0", "false", "no") if isinstance(value, str) else bool(value)
 
 
 def _with_one_block_each(prompt: Any) -> JSONObject:
-    """Return a prompt with one content block in each message.
+    """Split the messages of a prompt, so that each message has one content block.
 
     Some servers send several blocks in a message, because model APIs accept that.
     """

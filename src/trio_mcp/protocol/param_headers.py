@@ -326,7 +326,7 @@ def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
 
 
 def _plain(value: object) -> Any:
-    """Return the argument ``value`` as JSON data, because callers may pass enums, dates, etc."""
+    """Convert the argument ``value``, which may be an enum, a date, etc., to JSON data."""
     if type(value) in (str, int, bool, float, dict, list, type(None)):
         return value
     try:

@@ -223,7 +223,7 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 
 @lru_cache(maxsize=256)
 def _declared_path(revision: Revision, path: str) -> str | None:
-    """Return the capability that a client of ``revision`` must have declared to support the capability ``path``.
+    """Return the capability that a client of ``revision`` declares if it supports the capability ``path``.
 
     Return `None` if the revision has no such capability.
     """

@@ -280,7 +280,7 @@ def _calculate(parts: list[_Part]) -> None:
 
 
 def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]]) -> list[_Part]:
-    """Sort ``parts`` so that each part comes after all parts that ``ahead_of`` returns for it.
+    """Sort ``parts``, subschemas of a JSON Schema. Each comes after all subschemas that ``ahead_of`` returns for it.
 
     Parts on cycles, or leading to cycles, are omitted.
     """
@@ -330,8 +330,8 @@ class _GrowthCalculator:
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:
-        """Return the largest total ``weight`` of the subschemas that are evaluated for the same item, or the same
-        member, of a value."""
+        """Return the largest total ``weight`` of the subschemas in ``inside`` that may be evaluated for a single item
+        or member of a value."""
         item, member = 0, 0
         names: Counter[str] = Counter()
         for part, count in inside.items():

@@ -108,8 +108,7 @@ class _SchemaReader:
         return word == "" and limits
 
     def _value_of_text(self, text: str, types: frozenset[str]) -> Any:
-        """Return the JSON value that a string contains, if ``types`` allows this value and doesn't allow the string
-        itself.
+        """Return the JSON value in the string ``text``, if ``types`` allows the type of this value but not strings.
 
         Otherwise return the string.
         """
@@ -142,7 +141,7 @@ class _SchemaReader:
             )
 
     def _parts(self, node: Any, value: Any) -> list[JSONObject]:
-        """Return the schemas that together apply to ``value``.
+        """Return the subschemas of ``node`` that all apply to ``value``.
 
         Of several alternatives, use the first that matches the form of the value.
         """
@@ -234,7 +233,7 @@ def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | i
 
 
 def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]:
-    """Return ``schemas`` and the schemas to which they refer, or which they list as alternatives."""
+    """Return ``schemas``, and all schemas that they include by ``$ref`` and ``allOf`` or list as alternatives."""
     found = schemas.copy()
     for node in found:  # grows
         if len(found) < _MOST:
@@ -246,13 +245,13 @@ def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]
 
 
 def _beside(root: JSONObject, schema: Any) -> list[Any]:
-    """Return the schemas that ``schema`` includes by ``$ref`` and ``allOf``."""
+    """Return the schemas that ``schema`` includes by its keywords ``$ref`` and ``allOf``."""
     targets = [target for reference in _listed(schema, "$ref") for target in targets_of(root, reference, {})]
     return targets + _listed(schema, "allOf")
 
 
 def _below(schema: JSONObject, step: Any) -> Any:
-    """Return the subschema for one item of a list, or for one member of an object.
+    """Return the subschema of ``schema`` for one item of a list, or for one member of an object.
 
     ``step`` is the item's index or the member's name.
     """

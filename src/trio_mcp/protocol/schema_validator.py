@@ -341,7 +341,7 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 
 def _tried(said: Any) -> int:
-    """Return how many of the alternatives in the list ``said`` a validator may have to try.
+    """Return how many of the alternatives in ``said`` a validator may have to try one after another.
 
     The list is the value of a keyword such as ``anyOf`` or ``enum``. A list of only strings counts 0, because strings
     are looked up.
@@ -475,7 +475,7 @@ def _node(schema: JSONObject, pointer: str) -> JSONObject:
 
 
 def _short_fault(node: JSONObject, part: Any) -> str:
-    """Describe why the large value ``part`` doesn't match the schema, although each of its items or members does.
+    """Describe why the large value ``part`` is invalid, although all of its items or members are valid.
 
     The reason is a missing member, or unknown.
     """

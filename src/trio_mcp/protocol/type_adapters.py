@@ -135,7 +135,7 @@ def _adapted(hint: Any, _: str) -> Any:
 
 
 def _adapt(hint: Any, seen: dict[Any, Any]) -> Any:
-    """Return the annotation ``hint`` with an adapter in place of each part that msgspec rejects.
+    """Return the annotation ``hint``, with each part that msgspec rejects replaced by an adapter.
 
     ``seen`` has the adapters of the classes and aliases that contain ``hint``.
     """

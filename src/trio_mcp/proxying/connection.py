@@ -165,8 +165,8 @@ class ProxyConnection:
         return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
-        """Return whether to forward a request with this ``method``. The upstream server must be connected, and must
-        have the method.
+        """Return whether to forward a request with this ``method``: the upstream server is connected, and it has the
+        method.
 
         The upstream server's response then also shows that the upstream server is alive.
         """

@@ -470,7 +470,7 @@ class ProxyClient(Downstream):
         return any(not call.revision.handshake for call in self.calls.values())
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
-        """Return whether the client gets a log message of the level ``rank``, if the message names no request.
+        """Return whether the client gets a log message of the level ``rank`` that doesn't name a request.
 
         ``said`` is the revision in which the upstream server has sent the message.
 
@@ -504,7 +504,8 @@ class ProxyClient(Downstream):
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:
-        """Return the client's request in flight if it is the only one and a legacy request. Otherwise, return `None`.
+        """Return the client's only running request, if its protocol revision is a legacy one. Return `None` if several
+        requests are running.
 
         Log messages and extension notifications are then sent on the channel of this request, since a client over HTTP
         may read no other channel.
@@ -519,7 +520,7 @@ class ProxyClient(Downstream):
 
 
 def _passes(rank: int, minimum: str) -> bool:
-    """Return whether a log message with the level ``rank`` is at or above the level ``minimum``.
+    """Return whether the level ``rank`` of a log message is at least the level ``minimum``.
 
     Returns true for a level that isn't in RFC 5424.
     """

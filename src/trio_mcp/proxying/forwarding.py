@@ -116,9 +116,7 @@ async def forward(
 
 
 async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
-    """Call a tool of the upstream server, and return the result.
-
-    If that server continues the call as an MCP task, wait for the task.
+    """Call a tool of the upstream server, and return the result. If the call becomes an MCP task, wait for the task.
 
     An ordinary call is tried first, since it has progress and logs. A tool that requires a task refuses such a call
     without running.

@@ -137,8 +137,8 @@ class Gateway(Server):
             self.middleware("tools/call")(self._refuse_held)
 
     async def _refuse_held(self, request: ServerRequest, next: Next) -> Any:
-        """Middleware for tool calls. A call of a tool that isn't approved yet fails with an error that says so, not
-        with "unknown tool"."""
+        """Middleware for tool calls that refuses tools that aren't approved yet. The error text says so, instead of
+        "unknown tool"."""
         self._check_held(request)
         try:
             return await next(request)
@@ -187,7 +187,7 @@ class Gateway(Server):
             yield
 
     async def _wait_listed(self, name: str | None = None) -> None:
-        """Wait until a member server has a tool, prompt or resource called ``name``.
+        """Wait until a member server offers something with the name ``name``: a tool, a prompt or a resource.
 
         Stops waiting when each of the first members is ready or has failed once.
 
@@ -209,7 +209,8 @@ class Gateway(Server):
             self._news.unpark_all()
 
     def _update_list(self, name: ListName) -> None:
-        """Update one of the gateway's lists from the group's catalogue, and notify clients if the list has changed.
+        """Update one list of the gateway, such as its tools, from the group's catalogue. Notify clients if the list has
+        changed.
 
         The lists are those of tools, prompts, resources and templates.
         """

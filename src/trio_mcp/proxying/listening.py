@@ -112,7 +112,7 @@ def _forward(stream: ListenStream, change: Change) -> None:
 
 @asynccontextmanager
 async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
-    """Open a stream of the changes that a legacy upstream server reports by notification.
+    """Open a stream of the changes that the upstream server (legacy protocol revision) reports by notification.
 
     These are changed lists, and changes of subscribed resources.
     """

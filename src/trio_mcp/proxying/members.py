@@ -256,7 +256,7 @@ def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
 
 
 def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of the object ``part`` in which one value was replaced with the result of ``change``.
+    """Return a copy of the object ``part`` in which the value of ``name`` is replaced with the result of ``change``.
 
     A value that isn't an object is returned unchanged.
     """

@@ -124,7 +124,7 @@ def without_meta(members: JSONObject, key: str) -> JSONObject:
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """Return ``wanted``, with the parts of ``data`` that weren't understood added unchanged.
+    """Return ``wanted``, the converted data, with those parts of the original ``data`` added that weren't understood.
 
     ``known`` is the part of ``data`` that was understood, and was converted to ``wanted``.
     """

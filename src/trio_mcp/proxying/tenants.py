@@ -149,10 +149,11 @@ class Tenant:
                 self._mark_idle(self._gone)
 
     def _mark_used(self) -> None:
-        """Record that the caller has requests again, after `_mark_idle`."""
+        """Record that the caller has requests again, after it was marked as idle."""
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Drop the caller, because it has no more requests, and a shared connection stores no data for the caller."""
+        """Drop the caller, because it has no more requests, and its shared upstream connection has no data that belongs
+        to it."""
         gone(self)
 
 
@@ -206,8 +207,8 @@ class PrivateTenant(Tenant):
         self._scope.deadline = math.inf
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Close the caller's upstream connection after some idle time, but not before the caller's known tasks have
-        ended."""
+        """Set a time limit for the idle upstream connection. The connection stays open until the caller's known tasks
+        have ended."""
         now = trio.current_time()
         until = now if self.upstream is None else max(now, self.upstream.working.end_time())
         self._scope.deadline = until + self._pool.patience
@@ -268,7 +269,7 @@ class PrivateTenant(Tenant):
         return why
 
     async def _as_legacy(self, revision: str, options: ClientOptions) -> None:
-        """Connect to the upstream server for a legacy client, in the client's own protocol revision if possible.
+        """Connect to the upstream server in a legacy protocol revision, if possible in the client's own revision.
 
         If the server supports no legacy revision, connect in a modern revision.
         """

@@ -220,7 +220,8 @@ class Upstream(Relay):
         return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
 
     def _respondent_for(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
-        """Return the client, or the client's call, to which a request of a legacy upstream server must be forwarded.
+        """Return the client, or the client's call, to which a request of the upstream server (legacy protocol revision)
+        must be forwarded.
 
         A legacy upstream server has sent it, so the request doesn't name its client.
 
@@ -399,8 +400,7 @@ class Upstream(Relay):
 
 
 def _only_channel(downstream: Downstream) -> Respondent:
-    """Choose the channel for a server's request that names no call and no client. The channel is ``downstream`` or one
-    of its calls.
+    """Return the channel (``downstream`` or one of its calls) for a server's request that names no call and no client.
 
     Raises `CodedError` if the right call or channel is unclear.
     """

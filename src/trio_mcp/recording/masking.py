@@ -237,7 +237,7 @@ def _without_values(text: str, mask: Mask) -> str:
 
 
 def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
-    """Return the match of the value that follows a name, or `None` if the value isn't a secret."""
+    """Find the value that follows a name in ``text``. Return its match, or `None` if the value isn't a secret."""
     begin, position = found.start(), found.end()
     name = found["tag"] or found["named"] or found["option"] or found["name"]
     before = text[begin - 1 : begin] if begin and found["sign"] == "=" else ""
@@ -265,7 +265,7 @@ def _is_prose(value: re.Match[str]) -> bool:
 
 
 def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Pattern[str]:
-    """Return the pattern that finds the end of the value of ``name``. The pattern depends on the characters around the
+    """Return the pattern that finds the end of the secret value of ``name``. It depends on the characters around the
     name."""
     if found["tag"]:
         return _IN_TAG
@@ -284,8 +284,7 @@ def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Patt
 
 
 def _begins_line(text: str, index: int) -> bool:
-    """Return whether the name at ``index`` is at the beginning of its line, apart from indentation and similar
-    characters."""
+    """Return whether only indentation and similar characters are before the name at ``index`` on its line."""
     nearby = text[max(0, index - 30) : index]
     begin = max(nearby.rfind("\n"), nearby.rfind("\r"))
     return (begin >= 0 or index <= 30) and _BEGINNING.fullmatch(nearby[begin + 1 :]) is not None
@@ -352,8 +351,8 @@ class Masking:
         return self._hidden(value)
 
     def _schema(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the JSON Schema of the property ``name``. If the name suggests a secret, the values in the schema,
-        such as the default, are masked."""
+        """Return the JSON Schema of the property ``name``. If the name suggests a secret, mask values such as the
+        default in the schema."""
         if not names_secret(name):
             return self._members(schema)
         return {
@@ -388,7 +387,7 @@ class Masking:
         return without_secrets(text, self._mask)
 
     def _whole(self, text: str) -> str:
-        """Return the mask for a text that is too long to be searched for secrets. The mask replaces the whole text."""
+        """Return a mask that replaces a whole text, because the text is too long to be searched for secrets."""
         return f"{self._mask(text)} ({len(text)} characters)"
 
     def _hidden(self, value: Any) -> Any:

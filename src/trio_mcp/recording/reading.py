@@ -154,8 +154,8 @@ _COMPARED: Final = 20
 
 
 class _OpenRequests:
-    """The requests that have no reply yet, by origin and by HTTP exchange (see `RecordedEntry.post`). Each method takes
-    constant time."""
+    """The requests that have no response yet, by origin and by HTTP exchange (see `RecordedEntry.post`). Each method
+    takes constant time."""
 
     def __init__(self) -> None:
         self._open = set[TimedRequest]()
@@ -186,8 +186,8 @@ class _OpenRequests:
 
 
 def _keys(request: TimedRequest) -> list[Origin | int]:
-    """Return the keys under which a request is stored: its HTTP exchange and, if log messages can belong to the
-    request, its origin."""
+    """Return the keys under which a request is stored: its HTTP exchange, and its origin unless it is
+    ``subscriptions/listen``."""
     keys: list[Origin | int] = [] if request.method == "subscriptions/listen" else [request.origin]
     return [*keys, request.post] if request.post else keys
 
@@ -293,12 +293,12 @@ class RecordingReader:
             self._tick(self._with_post(post) or self._only_one(OPPOSITE[origin]), at, "log", _shown(params.get("data")))
 
     def _with_post(self, post: int) -> TimedRequest | None:
-        """Return the latest request in the HTTP exchange ``post`` that has no reply yet."""
+        """Return the latest request in the HTTP exchange ``post`` that has no response yet."""
         return self._open.last(post) if post else None
 
     def _only_one(self, origin: Origin) -> TimedRequest | None:
-        """Return the only request without a reply, since a log message must belong to this request. Returns `None` if
-        there are several such requests."""
+        """Return the only request without a response, to which a log message must then belong. Return `None` if there
+        are several."""
         return self._open.last(origin) if self._open.count(origin) == 1 else None
 
     def _tick(self, request: TimedRequest | None, at: float, kind: Any, words: str) -> None:
@@ -409,8 +409,8 @@ class RecordingReader:
 
 
 def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[tuple[TimedRequest, TimedRequest]]:
-    """Pair requests with the same id that are nearest in time. Ids repeat if one side has recorded the requests of
-    many clients."""
+    """Pair the requests of both sides that have the same id and are nearest in time. Ids repeat in recordings of many
+    clients."""
     left = theirs[:_COMPARED]
     for each in mine[:_COMPARED]:
         fitting = [other for other in left if (other.method, other.name) == (each.method, each.name)]

@@ -101,8 +101,8 @@ class Recorder:
         self._is_over = False
 
     def _recorded(self, transport: FramedTransport, role: str) -> FramedTransport:
-        """Return a transport that wraps ``transport`` and records all its messages. ``role`` says which side this
-        process is: ``client`` or ``server``."""
+        """Return a transport that wraps ``transport`` and records all its messages. ``role`` is the role of this
+        process: ``client`` or ``server``."""
         from .recorded_transport import RecordedTransport
 
         recording = self._start(role, transport.network)

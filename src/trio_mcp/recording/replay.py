@@ -224,8 +224,7 @@ class _Player:
             self._outbox.close()
 
     async def _until(self, ready: Callable[[], object]) -> bool:
-        """Wait until ``ready()`` is true. Returns false if that takes too long, or if the live side ends the
-        connection."""
+        """Wait until ``ready()`` is true. Return false after a timeout, or if the live side ends the connection."""
         with trio.move_on_after(self._patience):
             while not (ready() or self._is_over):
                 await self._news.park()
@@ -308,7 +307,7 @@ class _Player:
         self._outbox.put_request(live, method, params, None)
 
     async def _leave(self, sent: SentRequest | None, reason: str | None, gap: float) -> None:
-        """Wait as long as in the recording, then cancel a request that the replay has sent."""
+        """Wait for ``gap`` seconds, as in the recording, and then cancel a request that the replay has sent."""
         if sent is not None and sent.id not in self._left and not sent.is_expected:
             await trio.sleep(gap)
             self._left.add(sent.id)
@@ -407,7 +406,7 @@ class _Player:
 
 
 def _unreadable_in(entry: RecordedEntry) -> int:
-    """Return how many inputs in the recorded ``entry`` aren't valid messages."""
+    """Return how many received or sent messages in the recorded ``entry`` are invalid."""
     data: Any = entry.message
     items = cast("list[Any]", data if isinstance(data, list) and data else [data])
     return len(items) - sum(_is_readable(each, entry) for each in entry.messages)

@@ -72,8 +72,7 @@ def duration(seconds: float) -> str:
 
 
 def _busy(starts: Sequence[ProcessStart], rows: Sequence[TimedRequest]) -> list[tuple[float, float]]:
-    """Return the time spans in which a server process starts or there are requests. They include idle gaps that are
-    too short to be shortened in the picture."""
+    """Return the time spans with requests or a starting server process. Short idle gaps between them are included."""
     times = [(start.started_at, start.ended_at) for start in starts]
     times = sorted([*times, *((row.started_at, row.ended_at) for row in rows)]) or [(0.0, 1.0)]
     merged = [times[0]]
@@ -114,7 +113,7 @@ class _Drawing:
         self._bar = 14 if self._is_told else 9
 
     def _on_axis(self, at: float) -> float:
-        """Convert a time to a position on the axis, in seconds from its beginning. Long idle gaps are shortened."""
+        """Convert the time ``at`` to seconds from the beginning of the axis, on which long idle gaps are shortened."""
         passed = 0.0
         for begin, end in self._segments:
             if at < begin:
@@ -196,7 +195,7 @@ class _Drawing:
         return 8 + 2 * self._bar + 2 + _LINE * (self._is_narrow + bool(above) + bool(below))
 
     def _row_text(self, row: TimedRequest) -> tuple[str, str]:
-        """Return the two labels of a row: for the marks on the call, and for the marks on the handler."""
+        """Return the two labels of a row: one for the marks on the call, and one for the marks on the handler."""
         if not self._is_told:
             return "", ""
         above = {"caller left": row.left if row.cancel_sent is None else None, "cancel sent": row.cancel_sent}
@@ -267,7 +266,7 @@ class _Drawing:
             yield f'<text class="told" x="{round(x, 2)}" y="{y}">{escape(words)}</text>'
 
     def _rect(self, kind: str, begin: float, end: float | None, last: float, y: float) -> str:
-        """Return the SVG of a bar. The bar is pale if the end of its time span wasn't recorded."""
+        """Return the SVG of a bar for a time span. The bar is pale if the end of the time span wasn't recorded."""
         x = self._x(begin)
         width = max(round(self._x(last if end is None else end) - x, 2), 1.5)
         pale = " open" if end is None else ""
@@ -306,7 +305,7 @@ def _indent(row: TimedRequest) -> int:
 
 
 def _seen(row: TimedRequest) -> Iterator[str]:
-    """Return the legend entries for the marks in a row."""
+    """Yield the legend entries that the picture of the request ``row`` needs."""
     if row.sent is not None:
         yield "failed call" if row.failed else "call"
     if row.began is not None or row.received is not None:
@@ -330,7 +329,7 @@ def _mark(tick: Tick, x: float, y: float) -> str:
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Wrap ``text`` into lines, at the dots between its parts."""
+    """Wrap ``text`` into lines. The lines break only at the dots ( · ) in the text."""
     line = ""
     for part in text.split(" · "):
         longer = f"{line} · {part}" if line else part

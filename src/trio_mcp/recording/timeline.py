@@ -119,16 +119,17 @@ def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, floa
 
 
 def _passed(sent: float | None, received: float | None) -> float:
-    """Return the seconds between sending a message (on one clock) and receiving it (on another clock). Returns infinity
-    if a time is unknown."""
+    """Return the time from sending a message to receiving it, measured with two clocks. Return infinity if either time
+    is unknown."""
     return math.inf if sent is None or received is None else received - sent
 
 
 class _StartedRequests:
-    """The requests whose handlers have started, keyed by recording, id and HTTP exchange, as in a `Reference`."""
+    """The requests whose handlers have started, keyed by recording, id and HTTP exchange (the fields of a
+    `Reference`)."""
 
     def __init__(self, requests: Iterable[tuple[str, TimedRequest]]) -> None:
-        """Each item of ``requests`` is a pair of a recording's id and a request in that recording."""
+        """Store ``requests``, pairs of a recording's id and a request in that recording."""
         self._found: dict[tuple[str, RequestId, int], tuple[list[float], list[TimedRequest]]] = {}
         handled = [(each.started_at, recording, each) for recording, each in requests if each.began is not None]
         for begin, recording, each in sorted(handled, key=lambda found: found[0]):
@@ -166,7 +167,7 @@ def _nested(requests: Iterable[TimedRequest], begun: _StartedRequests) -> list[T
 
 
 def _parent(request: TimedRequest, begun: _StartedRequests) -> TimedRequest | None:
-    """Return the request whose handler made ``request``: the last one with the recorded id that started before
+    """Return the request whose handler sent ``request``: the latest request with the recorded id that started before
     ``request``."""
     asked = request.asked
     if asked is None:
@@ -197,8 +198,7 @@ def _names(pid: int, name: str) -> Iterator[dict[str, Any]]:
 
 
 class _TraceRow:
-    """Creates the trace events of one row for Perfetto. ``name`` identifies the row. ``begin`` is the time 0 of the
-    trace."""
+    """Creates the trace events of the row ``name`` in Perfetto. ``begin`` is the time 0 of the trace."""
 
     def __init__(self, name: str, begin: float) -> None:
         self._name = name

@@ -331,7 +331,7 @@ class ResumedStreams:
         self._streams: dict[str, ResumedStream] = {}
 
     def __bool__(self) -> bool:
-        """True while a response on this replica continues an SSE stream."""
+        """True while a response on this replica continues an SSE stream after a client has reconnected."""
         return bool(self._streams)
 
     def resume(self, asked: HttpRequest, events: StoredEvents, first: bytes) -> None:

@@ -91,7 +91,7 @@ class PendingChanges:
         """The unfinished writes, oldest first."""
 
     def __bool__(self) -> bool:
-        """True while a change is being written to the shared storage."""
+        """True while a change of the session state is being written to the shared storage."""
         return bool(self._writes)
 
     def apply(self) -> None:
@@ -270,7 +270,7 @@ class InitializeExchange(SharedExchange):
             self.answer(HTTPStatus.OK, line)
 
     async def _open(self) -> Refusal | None:
-        """Open the session for all replicas, and return `None`.
+        """Open the MCP session for all replicas.
 
         If the session can't be opened, return a function that makes the error response.
         """

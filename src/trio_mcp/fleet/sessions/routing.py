@@ -107,8 +107,8 @@ class SessionRouter:
             raise SessionEnded
 
     def _route_batch(self, batch: Batch, body: bytes) -> tuple[list[Delivery], Batch | None]:
-        """Return functions that deliver messages of a batch to other replicas. Also return the rest of the batch, or
-        `None` if no message is left."""
+        """Return functions that forward some messages of a batch to other replicas, and a batch of the messages that
+        this replica must handle."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
         steps = [
@@ -141,7 +141,8 @@ class SessionRouter:
         return partial(self._services.send, owner, FORWARDED_MESSAGE, (self._session_state.id, body))
 
     def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
-        """Return a function that stores a cancellation in the session state, so that every replica sees it.
+        """Return a function that stores a client's cancellation of a request in the session state, so that every
+        replica sees it.
 
         Returns `None` if the cancelled request runs on this replica, or has no valid id.
         """
@@ -190,8 +191,8 @@ class SessionRouter:
 
 
 def _cancelled_id(message: Message | Unreadable) -> tuple[type, RequestId] | None:
-    """Return the type and the value of the request id in a cancellation (the ids 1 and "1" differ); `None` for other
-    messages."""
+    """Return the type and the value of the request id in a cancellation, because the ids 1 and "1" differ. Return
+    `None` for other messages."""
     if not (isinstance(message, Notification) and message.method == "notifications/cancelled"):
         return None
     named: object = as_object(message.params).get("requestId")

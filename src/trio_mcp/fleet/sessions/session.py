@@ -158,8 +158,8 @@ class SharedSession(ClientSession):
             self.close("the session was changed in another process")
 
     def _apply_state(self, before: SessionState | None) -> None:
-        """Update the connection from the session state that was just read or written. ``before`` is the previously
-        known state."""
+        """Update the connection from the session state that was just read or written. ``before`` is the session state
+        that was known until then."""
         facts, state = self.session_state.current, self._connection.state
         if self.is_over:
             return
@@ -288,8 +288,8 @@ class SharedSession(ClientSession):
             self._left.unpark_all()
 
     async def _abort_exchange(self, exchange: SharedExchange) -> None:
-        """Cancel the requests of ``exchange``, because this replica can no longer write to the SSE stream that would
-        carry their responses."""
+        """Cancel the requests of ``exchange``, because this replica can no longer write the SSE stream for their
+        responses."""
         try:
             if not await self.session_state.read():
                 return
@@ -331,7 +331,8 @@ class SharedSession(ClientSession):
 
     @property
     def _is_needed(self) -> bool:
-        """True while this replica has an unfinished request, SSE stream or write of the session."""
+        """True while this replica has an unfinished request, an open SSE stream, or an unfinished write of the session
+        state."""
         state = self._connection.state
         has_requests = state.inbound or state.outbound or self.posts or self._streams
         return bool(has_requests or self._pending_changes or self._uses) or self.standalone_streams.is_needed

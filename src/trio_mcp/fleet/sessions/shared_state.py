@@ -220,7 +220,7 @@ class SessionServices:
 
 @define(eq=False)
 class _QueuedChange:
-    """A change of the session state that waits to be written. The caller of `change` waits as well."""
+    """A change of the session state that waits to be written to the shared storage."""
 
     change: Change
     is_over: bool = False

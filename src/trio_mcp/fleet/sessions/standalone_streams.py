@@ -290,8 +290,8 @@ class StandaloneStreams:
         self._outbox.nudge()
 
     async def _changes(self, cursor: str, *, is_known: bool) -> tuple[ChangeCursor, Collection[str]]:
-        """Return the position in the change log, and the changes of tools, resources and prompts after the position
-        ``cursor``.
+        """Return the changes of tools, resources and prompts after the position ``cursor`` in the change log, and the
+        position after these changes.
 
         If there is no cursor and ``is_known`` is true, nothing was missed.
         """
@@ -406,7 +406,7 @@ class StandaloneStreams:
 
 
 async def _pause(attempt: int) -> None:
-    """Wait before the write attempt with the number ``attempt``.
+    """Wait for a delay that grows with ``attempt``, the number of the write attempt that follows.
 
     The second attempt follows at once, because the session state was just read again.
     """

@@ -267,7 +267,7 @@ def _raise(error: OSError) -> None:
 
 
 class _StreamPosition(msgspec.Struct, frozen=True):
-    """Information in the event log about a session's standalone GET stream.
+    """A record in the event log about a session's standalone GET stream.
 
     It tells up to which event the stream was sent, and which changes the stream contains.
     """

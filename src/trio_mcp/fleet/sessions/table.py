@@ -71,7 +71,7 @@ class _ResumedMessage(_SessionMessage, frozen=True):
 
 
 class _SessionRead:
-    """A session that is being read from the shared storage, so that this replica can serve it."""
+    """An MCP session that is being read from the shared storage, so that this replica can serve it."""
 
     def __init__(self) -> None:
         self.readers = 0

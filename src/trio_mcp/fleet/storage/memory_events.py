@@ -36,7 +36,7 @@ class _MemoryStream:
 
 
 class _SessionStreams:
-    """The streams of one legacy session, with their events."""
+    """The SSE streams of one MCP session, with their events."""
 
     def __init__(self) -> None:
         self._streams: dict[str, _MemoryStream] = {}
@@ -68,7 +68,7 @@ class _SessionStreams:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop the session's oldest events until the others fit into ``limit`` bytes.
+        """Drop the session's oldest events until the remaining events fit into ``limit`` bytes.
 
         The newest ``spared`` events of each SSE stream are never dropped.
         """

@@ -197,8 +197,7 @@ class Link:
         await self._subscriptions.serve()
 
     async def _exchange(self, commands: Sequence[Sequence[Value]], deadline: float) -> list[Any]:
-        """Send the Redis commands, and return their replies in order. For a failed command, the list contains an
-        exception.
+        """Send the Redis commands, and return their replies in order. The reply to a failed command is an exception.
 
         Raises `StoreDown` if none was sent, and `Uncertain` if one has no answer by the deadline.
         """
@@ -221,7 +220,8 @@ class Link:
     async def _follow_redirect(
         self, client: RedisClient, node: Any, command: Sequence[Value], answer: Exception, deadline: float
     ) -> Any:
-        """Follow the redirect of a command: the first cluster node hasn't run the command, but has named another node.
+        """Send a Redis command again, to the cluster node that the first node has named in its error, and return the
+        reply or an exception.
 
         Send the command to that node, and return the reply or an exception.
         """
@@ -275,7 +275,7 @@ class Link:
         node: Any,
         found: dict[str, Any],
     ) -> Sequence[Any]:
-        """Return the cluster node of each command, or ``node`` for every command if it is given.
+        """Return the cluster node to which each command must be sent. If ``node`` is given, it gets all commands.
 
         Adds a usable connection to each of these nodes to ``found``.
         """
@@ -335,8 +335,7 @@ class Link:
         return Uncertain(errno.EIO, words)
 
     def _is_moving(self, sent: _PendingCommand) -> bool:
-        """Return whether a reply is late only because much data is being transferred, so that Redis may be working
-        normally.
+        """Return whether a reply can be late because Redis is transferring much data, although Redis works normally.
 
         If no data moves, the connection ends after a while, and its commands with it.
         """
@@ -379,8 +378,8 @@ class Link:
             await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_client(self) -> bool:
-        """Open connections, use them for all calls, and return when they are lost. Returns false if they couldn't be
-        opened."""
+        """Open new connections, use them for all calls, and return when they are lost. Return false if opening them
+        fails."""
         try:
             async with open_client(self._address, limit=self._limit, max_idle=max(_IDLE, self._limit + 1)) as client:
                 try:
@@ -402,7 +401,7 @@ class Link:
             return False
 
     async def _watch(self, client: RedisClient) -> None:
-        """Send a PING to Redis after each second without another reply, until the connections are dropped."""
+        """Send a PING to Redis whenever no reply has arrived for a second, until the connections are dropped."""
         while not self._dropped.is_set():
             answers = self._answers
             with trio.move_on_after(_PING_EVERY):

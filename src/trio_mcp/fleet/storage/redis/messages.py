@@ -281,7 +281,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
             self._may_have_missed = False
 
     async def _fetch(self, message: bytes) -> None:
-        """Read a long message from Redis. Also read the long messages that directly follow it, concurrently."""
+        """Read a long message from Redis. If more long messages directly follow it, read them concurrently."""
         messages = [message]
         while len(messages) < _MOST_PIECES and (more := self._next_long()) is not None:
             messages.append(more)

@@ -226,7 +226,8 @@ class RedisTaskStore:
             yield hints
 
     async def _echoed(self, hints: HintQueue[str]) -> bool:
-        """Wait until all earlier notifications have arrived, and skip them. Returns false if this fails.
+        """Wait until all notifications that were published before have arrived, and skip them. Return false if this
+        fails.
 
         To find out, publish a unique message and wait until it arrives.
         """
@@ -246,7 +247,7 @@ class RedisTaskStore:
 
     @contextmanager
     def _script_session(self, link: Link | None = None) -> Generator[_RunScript]:
-        """Yield a function that runs a Lua script.
+        """While the ``with`` block runs, yield a function that runs Lua scripts in Redis.
 
         All scripts inside the block count as one call, with a common time limit.
 
@@ -300,7 +301,7 @@ class RedisTaskStore:
 
 
 def _with_absolute_times(record: TaskRecord, since: int) -> TaskRecord:
-    """Return a task record with times since the epoch. The times in the stored record are relative to its creation."""
+    """Return a copy of a task record with times since the epoch. The stored record has times since its creation."""
     return attrs.evolve(
         record,
         created_at=record.created_at + since,

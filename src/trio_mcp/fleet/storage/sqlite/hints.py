@@ -66,7 +66,8 @@ def cursor_of(file: bytes, number: int) -> ChangeCursor:
 
 @frozen
 class _FilePosition:
-    """A position in the SQLite file's tables of notifications and changes. All earlier rows were reported."""
+    """A position in the SQLite file's tables of notifications and changes. All rows up to this position were
+    reported."""
 
     file: bytes
     """The unique mark of the file. If another file replaces it, that file has another mark."""
@@ -82,7 +83,7 @@ _NOWHERE: Final = _FilePosition(b"", 0, 0)
 
 @frozen
 class _PollResult:
-    """The changes and messages that one poll of the SQLite file has found after a position."""
+    """The changes and messages after a position that one poll of the SQLite file has found."""
 
     position: _FilePosition
     """The position at the time of the poll."""

@@ -76,7 +76,8 @@ class SQLiteChangeLog:
 
 
 def _number_of(cursor: ChangeCursor, file: bytes) -> int | None:
-    """Return the record number in ``cursor``; `None` unless the cursor is a position in this file's change log."""
+    """Return the record number in ``cursor``. Return `None` if the cursor isn't a position in this file's change
+    log."""
     mark, _, digits = cursor.partition(".")
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return int(digits) if mark == file.hex() and is_number else None

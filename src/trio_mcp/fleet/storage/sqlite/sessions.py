@@ -40,7 +40,7 @@ _SWEEP_LIMIT: Final = 100
 
 
 def _make_room(connection: sqlite3.Connection, caller: bytes, limit: int, now: int) -> bytes | None:
-    """If the limits on sessions are reached, delete a session so that ``caller`` can open a new one.
+    """Delete a session if the limits on sessions are reached, so that ``caller`` can open a new session.
 
     Returns the id of the deleted session, or `None`.
 
@@ -191,7 +191,7 @@ class _StreamRow:
 
 
 class _SessionLog:
-    """The event log of one legacy session, accessed in a transaction of ``connection``."""
+    """The event log of one MCP session, accessed in a transaction of ``connection``."""
 
     def __init__(self, connection: sqlite3.Connection, session: bytes, now: int) -> None:
         self._connection = connection
@@ -257,7 +257,7 @@ class _SessionLog:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop the session's oldest events until the others fit into ``limit`` bytes.
+        """Drop the session's oldest events until the remaining events fit into ``limit`` bytes.
 
         The newest ``spared`` events of each SSE stream are never dropped.
         """

@@ -146,7 +146,7 @@ class SQLiteStorage(FleetStorage):
 
 
 def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return the number that the server ``name`` has in the SQLite file, and the file's secret.
+    """Return the number that identifies the server ``name`` in the SQLite file, and the file's secret.
 
     The first replica stores the number and the secret.
     """
