@@ -119,13 +119,13 @@ def plain_fields(kind: type) -> tuple[Field, ...] | None:
             if "__attrs_attrs__" in vars(base):
                 return None
             continue
-        # Let attrs decide about inherited fields, because releases of attrs differ in making them keyword-only.
+        # Leave a class with inherited fields to attrs, because releases of attrs differ in making them keyword-only.
         if own.kw_only and fields:
             return None
         for field in _read(own):
             if field is None:
                 return None
-            fields.pop(field.name, None)  # an overridden field gets the position of its override
+            fields.pop(field.name, None)  # a field that overrides an inherited field gets a new position
             fields[field.name] = field
     return tuple(fields.values())
 

@@ -174,7 +174,7 @@ class _LazyInit(_LazyMember):
         self._instances = 0
 
     def __get__(self, instance: object, owner: type) -> Any:
-        # Check for a class as ``instance``: in CPython 3.13, `inspect.signature` calls ``__get__`` with the class.
+        # ``instance`` can be a class, because `inspect.signature` in CPython 3.13 calls ``__get__`` with the class.
         # In free-threaded Python, several threads may count past `_FEW`, which is harmless.
         if instance is None or isinstance(instance, type) or self._instances >= _FEW:
             return super().__get__(instance, owner)

@@ -42,7 +42,7 @@ class _Missing:
         raise ImportError(self._message)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name[:2] == "__":  # inspect, copy and pickle expect an AttributeError for a missing special method
+        if name[:2] == "__":  # inspect, copy and pickle expect an AttributeError for a special method that is missing
             raise AttributeError(name)
         self.fail()
 
@@ -58,7 +58,7 @@ def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) ->
     if module is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
     # Pause the garbage collector during the import, because nearly all objects of a module are permanent.
-    # A running garbage collector would traverse each new object of the module a dozen times.
+    # The garbage collector would traverse each new object of the module a dozen times.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

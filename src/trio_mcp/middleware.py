@@ -125,7 +125,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
         limiter = limiters.setdefault(name, trio.CapacityLimiter(limit))
         try:
             try:
-                # Acquire the token without a checkpoint, because a checkpoint would change the order of handlers.
+                # Acquire the token without a checkpoint, which would change the order of handlers.
                 limiter.acquire_on_behalf_of_nowait(borrower)
             except trio.WouldBlock:
                 await limiter.acquire_on_behalf_of(borrower)
@@ -134,8 +134,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
             finally:
                 limiter.release_on_behalf_of(borrower)
         finally:
-            # Remove the limiter if no token is borrowed, because then no request waits for a token.
-            # When a request releases its token, trio passes the token to a waiting request at once.
+            # If no token is borrowed, no request waits: trio passes a released token to a waiting request at once.
             if not limiter.borrowed_tokens and limiters.get(name) is limiter:
                 del limiters[name]
 
@@ -318,7 +317,7 @@ class _Buckets:
         empty."""
         full_at = max(self._full_at.get(key, now), now) + self._interval
         wait = full_at - now - self._interval * self._burst
-        if wait > 1e-9:  # a shorter wait is a rounding error of the added intervals
+        if wait > 1e-9:  # a shorter wait is only a rounding error
             return wait
         self._full_at[key] = full_at
         return 0

@@ -148,14 +148,14 @@ class ConnectionTracer:
         """
         params, parent = params or {}, context.get_current()
         if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
-            # No span is active in this task, so continue the trace of the MCP request that the task handles.
+            # This task has no active span, so continue the trace of the MCP request that the task handles.
             parent = propagate.extract(present.inject_into({}), parent)
         attributes = self._attributes(request, params)
         span = self._start(attributes, trace.SpanKind.CLIENT, parent)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span, parent))
         meta: dict[str, Any] = params.get("_meta") or {}
-        if TRACEPARENT in meta or TRACESTATE in meta:  # keep a trace context that the caller has set
+        if TRACEPARENT in meta or TRACESTATE in meta:  # the caller has set a trace context, so keep it
             carrier.pop(TRACEPARENT, None)
             carrier.pop(TRACESTATE, None)
         record = _SpanRecord(span, attributes, self._meters.record_call)
@@ -171,7 +171,7 @@ class ConnectionTracer:
         parent = propagate.extract(_carrier(request.meta), ambient)
         attributes = self._attributes(request, request.params)
         span = self._start(attributes, trace.SpanKind.SERVER, parent, ambient)
-        # Set the trace context without resetting it later, because this task ends with its request.
+        # Set the trace context without resetting it later: this task ends when its request ends.
         context.attach(trace.set_span_in_context(span, parent))
 
         def measure(seconds: float, attributes: Mapping[str, str]) -> None:
@@ -345,7 +345,7 @@ class ServerSpan:
         """
         if cause is not None and at is not None:
             self._cancelled(cause, at)
-        if request is not self._request:  # the response answers the client's retry, so link the trace of the retry
+        if request is not self._request:  # the response belongs to the client's retry, so link the trace of the retry
             _link(self._record.span, request.meta)
         if (error := request.error) is not None:
             self._record.finish(str(error.code), error.message, code=error.code)

@@ -119,7 +119,7 @@ class ReplicatedNotifications:
         try:
             sealed = decode_base64url(thing.removeprefix(NOTIFICATION_PREFIX))
             return decode_stored("a notification", _decoder.decode, self._keys.open(sealed, _PURPOSE))
-        except (ValueError, UnreadableRecord):  # a replica with another version or other secrets wrote the entry
+        except (ValueError, UnreadableRecord):  # the entry comes from a replica with another version or other secrets
             pass
         logger.warning("cannot read a notification of another replica: it has other secrets, or another version")
         return None
@@ -200,7 +200,7 @@ class ChangeReplicator:
         if EVERYTHING in self._pending:
             return
         self._pending[thing] = None
-        if thing == EVERYTHING or len(self._pending) > CHANGES_LIMIT:  # the log can't store so many separate changes
+        if thing == EVERYTHING or len(self._pending) > CHANGES_LIMIT:  # the change log can't store so many entries
             told = (each for each in self._pending if each.startswith(NOTIFICATION_PREFIX))
             self._pending = dict.fromkeys((EVERYTHING, *told))
         self._writer.wake()
@@ -218,7 +218,7 @@ class ChangeReplicator:
             self._recording = _NONE
 
     async def _record(self, changed: frozenset[str]) -> bool:
-        # Count the record before it is written, because its notification may arrive before `record` returns.
+        # Count the record before writing it, because its notification may arrive before `record` returns.
         self._own[changed] += 1
         try:
             await self._log.record(changed)
@@ -226,7 +226,7 @@ class ChangeReplicator:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # an equal change of another replica may have been taken for this replica's own change
+            else:  # another replica's notification of an equal change may have been ignored
                 self._notify_observers(changed)
             return False
         return True
@@ -261,7 +261,7 @@ class ChangeReplicator:
             try:
                 try:
                     self._cursor = (await self._log.read_since(None)).cursor
-                except OSError as error:  # ignore the error: `_poll` notifies observers once the log can be read
+                except OSError as error:  # `_poll` notifies the observers when the log can be read
                     logger.debug("could not read the change log: %s", error)
                 nursery.start_soon(self._record_pending)
                 nursery.start_soon(self._poll)
@@ -292,7 +292,7 @@ class ChangeReplicator:
         attempt = 1
         while True:
             await self._signal.next_poll()
-            self._is_lost = True  # skip notifications during the read, which may already return the same changes
+            self._is_lost = True  # ignore notifications during the read, which may already return their changes
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:

@@ -136,7 +136,7 @@ class Messenger:
         if trio.current_time() - self._steady_since < 2 * _HEARTBEAT_INTERVAL:
             return False
         dead = await self._courier.find_dead([replica, self.replica.id])
-        # If the storage has lost this replica's own heartbeat, it may also have lost those of living replicas.
+        # If the storage has lost this replica's own heartbeat, it may also have lost the heartbeats of living replicas.
         return replica in dead and self.replica.id not in dead
 
     @property
@@ -160,7 +160,7 @@ class Messenger:
                     async for letter in mailbox:
                         if not isinstance(letter, HintsLost):
                             self._receive(letter)
-            finally:  # mark this replica as dead only after its last heartbeat was sent
+            finally:  # report the end of this replica only after its last heartbeat
                 with trio.move_on_after(1, shield=True):
                     await self._leave()
 
@@ -186,7 +186,7 @@ class Messenger:
             try:
                 was_alive = await self._courier.heartbeat(lease_ms=_milliseconds(LEASE_SECONDS))
             except OSError as error:
-                # Don't warn: the storage logs its own outages, and the next heartbeat may still be in time.
+                # Don't log a warning: the storage logs its own outages, and the next heartbeat may still be in time.
                 logger.debug("could not send a heartbeat: %s", error)
                 self._steady_since = trio.current_time()
                 continue
@@ -223,14 +223,13 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # From the second attempt on, check whether the receiver is dead.
-                    # An acknowledgement nearly always arrives before the second attempt.
+                    # Don't check before the second attempt, because an acknowledgement nearly always arrives before it.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)
                 except OSError as failed:
                     error = failed
-                if reply.has_arrived:  # if an acknowledgement has arrived, ignore an error of the storage
+                if reply.has_arrived:  # an acknowledgement has arrived, so an error of the storage doesn't matter
                     return await reply.wait()
                 if is_dead:
                     raise ReplicaDead(f"cannot send the message: the replica {replica} has ended")
@@ -296,12 +295,12 @@ class Messenger:
             while self._ack_queue:
                 sender, number = self._ack_queue.popleft()
                 receipt = self._acks.get((sender, number))
-                if receipt is None:  # the acknowledgement was dropped meanwhile
+                if receipt is None:  # the acknowledgement was dropped, because too many were stored
                     continue
                 try:
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
                 except OSError as error:
-                    # Ignore the error: the sender will repeat the message, and gets another acknowledgement.
+                    # Only log this error: the sender will repeat the message, and will get another acknowledgement.
                     logger.debug("an acknowledgement could not be sent: %s", error)
             await self._ack_wakeup.sleep()
 

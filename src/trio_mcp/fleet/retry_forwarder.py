@@ -82,7 +82,7 @@ class _ForwardedCall:
     def deliver(self, message: ReplicaMessage, batch: LinesMessage) -> None:
         """Store a batch of a handler's messages, which the replica that runs the handler has sent. Batches may arrive
         out of order."""
-        if batch.index < self.next_index:  # a repeated batch: the client has already received its messages
+        if batch.index < self.next_index:  # a batch that was sent twice: the client already has its messages
             message.ack()
         elif batch.index >= self.next_index + BATCH_WINDOW:
             message.refuse("too many batches")
@@ -226,7 +226,7 @@ class RetryForwarder:
             call.is_over = True
             words = f"the process that ran this call cannot continue it: {error}; call again"
             raise CodedError(REPLICA_LOST, words) from None
-        except OSError as error:  # don't warn: the storage logs its own outages
+        except OSError as error:  # no warning, because the storage logs its own outages
             logger.debug("could not forward a retry to the replica %s: %s", call.owner, error)
             raise scope.exchange.unavailable(_UNREACHABLE) from None
         call.is_accepted = True
@@ -237,8 +237,8 @@ class RetryForwarder:
             batch = await call.next_batch()
             before = len(lines)  # the length of the incomplete line with which the previous batch ended
             lines += batch.lines
+            # Forward only complete lines: each batch before the last one may end with an incomplete line.
             # The last line of the last batch is the response to the request.
-            # Each batch before the last one may end with an incomplete line.
             end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
             if end:
                 scope.put(bytes(lines[:end]))
@@ -259,7 +259,7 @@ class RetryForwarder:
             with trio.move_on_after(_CANCEL_TIME, shield=True):
                 await self._messenger.send(owner, CANCEL, letter, patience=0)
         except (ReplicaDead, MessageRefused, OSError) as error:
-            # Ignore the error: the next `_check` will end the request on the other replica.
+            # Only log this error: the next `_check` will end the request on the other replica.
             logger.debug("could not send a cancel to the replica %s: %s", owner, error)
 
     # Messages

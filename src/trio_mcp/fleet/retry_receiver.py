@@ -93,7 +93,7 @@ class ForwardedExchange(Exchange):
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if self.is_over:
             return
-        if cause is CancelCause.DEADLINE:  # send no error, because the forwarding replica notices the deadline itself
+        if cause is CancelCause.DEADLINE:  # the forwarding replica notices the deadline itself, so it needs no error
             self._close_silently()
         else:
             self.reply(error_line(ErrorResponse(request.id, REPLICA_LOST, _REPLICA_LOST_TEXT)))
@@ -189,7 +189,7 @@ class RetryReceiver:
             return
         if self._nursery is None:
             message.refuse("it is shutting down")
-        elif (message.sender, retry.number) in self._cancelled:  # the cancellation has overtaken the request
+        elif (message.sender, retry.number) in self._cancelled:  # the cancellation has arrived before the request
             message.refuse("its client has left")
         else:
             self._accept(message, retry, self._nursery)

@@ -327,7 +327,7 @@ class Catalogue:
         other = next((own for own, each in transforms.items() if each.name == tool.name != own), None)
         fault = None if transform is None else transform.fault_in(tool)
         if other is not None and (transform is None or transform.name is None):
-            fault = f"its name is that of the renamed {other!r}"  # a name that the user has chosen takes precedence
+            fault = f"its name is that of the renamed {other!r}"  # the user's own name for a tool takes precedence
         if fault is not None:
             logger.error("the tool %s of member %s is not offered: %s", clean(tool.name[:200]), member, fault)
             return None
@@ -418,7 +418,7 @@ class Watch(AsyncIterator[N], Generic[N]):
         key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
-            return  # an iterator that never returned this key doesn't report the key's removal
+            return  # this key's value was never yielded, so its removal isn't yielded either
         self._pending[key] = value, last
         self._arrived.unpark()
 

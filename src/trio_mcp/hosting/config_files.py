@@ -532,7 +532,7 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
     for name, parameter in names.items():
         if name in section:
             value = section[name]
-            # Refuse an empty string, because a variable in the file may be empty by mistake.
+            # Refuse an empty string: a variable in the file may be empty by mistake.
             parameters[parameter] = _scopes(key, value) if name == "scopes" else _text(f"{key}.{name}", value or None)
     if "client_secret" in parameters and "client_id" not in parameters:
         raise ValueError(f"{key}: a client secret needs a client id")

@@ -99,7 +99,7 @@ class Group:
         self._feed: ChangeFeed[MemberStatus] = ChangeFeed()
         self._closed = False
         self._run = current_run()
-        # Run members in the context of the group, not in the context of the trio task that calls `add`.
+        # Connections run in the context of the group, not in the context of the trio task that calls `add`.
         self._context = contextvars.copy_context()
 
     # Members
@@ -278,7 +278,7 @@ class Group:
         """
         check_keywords(Group.call_from_app, handlers)
         entry, client = await self._offered("tools", self.catalogue._tool_name(member, name))
-        if entry.item.name != name:  # the user has given this name to another tool
+        if entry.item.name != name:  # the user has given the name ``name`` to another tool
             raise NotInCatalogue(f"the server {member!r} has no tool {name!r}")
         if not entry.for_app:
             raise NotInCatalogue(f"an MCP app must not call the tool {name!r} of {member!r}")

@@ -119,7 +119,7 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        # Always pass a callback: without one, a modern server doesn't report list changes.
+        # Always pass a callback, because a modern server reports list changes only to a client with a callback.
         # `MemberListing` handles a change before the callback runs.
         given: ClientOptions = {"on_list_changed": lambda _: None, **options, **description.options}
         self._options = options_for_member(name, given)
@@ -256,8 +256,7 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # Set a time limit only for targets that have no time limit of their own.
-        # Targets with a time limit of their own pause that limit while a user signs in.
+        # Set a time limit only for targets without one of their own, which would pause while a user signs in.
         # Don't use `trio.fail_after`: it is built with contextlib, whose context managers leave reference cycles.
         target = self._target()
         limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))
@@ -399,7 +398,7 @@ class MemberListing:
         """
         while True:
             began = trio.current_time()
-            due, self._stale = self._stale, {}  # if a list changes while it is read, it must be read again
+            due, self._stale = self._stale, {}  # a list that changes while it is read must be read again
             lists: dict[ListName, AsyncIterator[Any]] = {name: getattr(client, f"list_{name}")() for name in due}
             await collect_each(lists, _MAX_SECONDS, partial(self._store_list, changed))
             if self._lost:

@@ -84,7 +84,7 @@ def _hash_of_any(tool: Tool) -> str:
     """
     try:
         return tool_hash(tool)
-    except (ValueError, RecursionError):  # the tool's JSON has a number of thousands of digits, or is nested deeply
+    except (ValueError, RecursionError):  # the tool's JSON has a number with thousands of digits, or is nested deeply
         return ""
 
 
@@ -159,11 +159,11 @@ class ToolPins:
         """
         if self.path is None:
             return False
-        with self._loading:  # `follow` and `approve` read in threads, so let one wait until the other has read the file
+        with self._loading:  # `follow` and `approve` read the file in threads, so one must wait for the other
             stamp = _stamp(self.path)
             if stamp == self._stamp:
                 return False
-            self._stamp = stamp  # store the stamp first, so that an unreadable file is logged only once
+            self._stamp = stamp  # store the stamp before reading, so that an unreadable file is logged only once
             self._pins = _read(self.path)
             return True
 

@@ -231,7 +231,7 @@ class Inspection:
             "on_list_changed": self._list_changed,
             "on_unreadable": self._unreadable,
             "record": self._frames,
-            "cache": None,  # don't cache, so that the user sees the server's current responses
+            "cache": None,  # without a cache, the user sees the server's current responses
         }
 
     async def _request_logs(self, client: Client) -> None:

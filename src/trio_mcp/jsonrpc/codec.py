@@ -163,7 +163,7 @@ def _read(line: bytes | bytearray) -> Any:
     """
     try:
         return _raw_message_decoder.decode(line)
-    except msgspec.ValidationError:  # the JSON has fields outside JSON-RPC, or isn't a message
+    except msgspec.ValidationError:  # the line isn't a JSON-RPC message, or has unknown fields
         return _decoder.decode(line)
 
 
@@ -228,8 +228,8 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     reply_id = None if data.id is UNSET else data.id
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
-        # The object may be a broken request or a broken reply, so send an error with a null id.
-        # An error with the object's id could end a call of the peer that has the same id.
+        # The object may be a broken request or a broken reply, so respond with an error that has a null id.
+        # An error with the object's id could end a call of the peer that has this id.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
@@ -269,8 +269,8 @@ def _bad_reply(reason: str, data: _RawMessage) -> Unreadable:
         reason = f"{reason}: {words}"
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True, named=reply_id)
-    # Don't treat an error with a null id as a reply to a call, because it may concern any request.
-    # Don't treat an object without "jsonrpc" as a reply either, because the peer may have printed it.
+    # An error with a null id isn't surely a reply to a call, because it may concern any request.
+    # An object without "jsonrpc" isn't surely a reply either, because the peer may have printed it.
     surely = data.jsonrpc == "2.0" and (data.result is not UNSET or reply_id is not None)
     return Unreadable(reason, None, is_answer=surely, named=reply_id)
 
@@ -283,7 +283,7 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     share = size // len(data) if size <= _SHALLOW else None
     return Batch(
         tuple(
-            # Measure each message separately: small ones may be done long before a large one in the same batch.
+            # Measure each message of the batch separately: a small message may be done long before a large one.
             _classify(_RawMessage.of(member), weight_of(_encoder.encode(member)) if share is None else share)
             if type(member) is dict
             else _invalid("a message must be a JSON object")
@@ -323,7 +323,7 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
             return text
         if len(text) > LONG and (parts := few_parts(value)) is not None and has_json_form(parts):
             return text
-        # Don't count "null" in quotes, which is a type name in JSON Schemas. A bare null may stand for NaN.
+        # Don't count "null" in quotes, which is a type name in JSON Schemas. A null without quotes may come from a NaN.
         has_null = text.count(b"null") > text.count(b'"null"')
         finite = not has_null or _is_finite(msgspec.to_builtins(value, enc_hook=_searched))
         levels = MOST_LEVELS - around
@@ -409,7 +409,7 @@ def decode_members(text: bytes) -> dict[str, Any]:
 
 
 def _is_finite(value: Any) -> bool:
-    pending = [value]  # use a loop, because the value may be nested too deeply for recursion
+    pending = [value]  # a loop, not recursion, because the value may be nested too deeply
     while pending:
         item = pending.pop()
         if isinstance(item, float):
@@ -447,7 +447,7 @@ def frame_request(request_id: RequestId, method: str, params: Any, *, newline: b
 
     ``params`` is omitted if it is `None`.
     """
-    # Encode the whole message at once, because encoding the parameters first would copy their text once more.
+    # Encode the whole message at once. Encoding the parameters first would copy their text once more.
     message = {"jsonrpc": "2.0", "id": request_id, "method": method}
     if params is not None:
         message["params"] = params

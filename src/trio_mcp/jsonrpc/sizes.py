@@ -141,7 +141,7 @@ def has_many_far(line: bytes | bytearray) -> bool:
     if len(line) < 6 * MOST_FAR:
         return False
     comma = -1
-    for _ in range(_FEW):  # a fast check first: finding a few commas is much faster than counting all parts
+    for _ in range(_FEW):  # first a fast check, because finding a few commas is much faster than counting all parts
         comma = line.find(b",", comma + 1)
         if comma < 0:
             return False

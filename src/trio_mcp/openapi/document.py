@@ -229,7 +229,7 @@ def _plain(document: object, name: str) -> JSONObject:
             plain = None
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} cannot be written as JSON: {error}") from None
-        # json.dumps may succeed for deep values, depending on the Python version
+        # in some Python versions, json.dumps succeeds for deeply nested values
         if plain is None or is_too_deep(plain, _MAX_LEVELS):
             raise ValueError(f"{name} has more than {_MAX_LEVELS} levels, or contains itself")
         return plain

@@ -98,7 +98,7 @@ class ResponseReader:
         declared: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
         if not is_wrapped:
             declared = {**self._schemas.resolved(schema), "type": "object"}
-        # A successful response may not match the document. The tool then returns a note instead of data.
+        # Also declare the form of a note: the tool returns a note if a response doesn't match the OpenAPI document.
         complete = self._schemas.complete({"type": "object", "anyOf": [declared, _NOTE]})
         without_note = {**complete["anyOf"][0], "$defs": complete.get("$defs", {})}
         return OperationResponses(name, complete, LateValidator(without_note), is_wrapped)
@@ -202,11 +202,11 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
     """Read the body of an HTTP response. Return the body and an error text. The error text is empty if the body is
     complete."""
     try:
-        body = response.content  # this fails unless an event hook of the author's HTTP client has read the body
+        body = response.content  # raises unless an event hook of the author's HTTP client has already read the body
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
-        # refuse other or repeated codings: 4 GiB that are compressed three times with gzip have only 300 bytes
+        # refuse repeated codings: 4 GiB that are compressed three times with gzip have only 300 bytes
         if codings and codings not in _CODINGS:
             return b"", "the body has a content coding other than gzip"
         try:

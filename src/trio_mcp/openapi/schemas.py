@@ -153,7 +153,7 @@ class Schemas:
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
             raise ValueError(f"a schema has the keyword {refused[0]}, which is not supported")
         if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
-            # Leave out keywords with regular expressions that cannot be used. The API itself checks the property names.
+            # Leave out regular expressions that can't be used. The API itself checks the property names.
             schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
         if "$ref" in schema:
@@ -177,8 +177,8 @@ class Schemas:
                 parts = items_of(schema, keyword)
                 made[keyword] = [*made.get(keyword, ()), *(self._part(each, base, gone) for each in parts)]
             elif keyword in _LISTED:
-                # Model providers support anyOf but not oneOf, so convert it.
-                # The API itself checks that only one of the anyOf alternatives matches.
+                # Convert oneOf to anyOf, because model providers don't support oneOf.
+                # The API itself checks that only one of the oneOf alternatives matches.
                 name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
                 made[name] = [self._converted(each, base) for each in items_of(schema, keyword)]
             elif keyword in _NAMED:

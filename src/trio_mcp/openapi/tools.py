@@ -227,7 +227,7 @@ class _APITool:
                 await response.aclose()
         except httpx2.TimeoutException:
             return error_result("the API did not answer in time")
-        except httpx2.HTTPStatusError as error:  # an event hook of the author's HTTP client raised this error
+        except httpx2.HTTPStatusError as error:  # an event hook of the author's HTTP client has raised this error
             return error_result(status_of(error.response))
         except httpx2.HTTPError as error:
             logger.warning("%s: %s: %s", name, type(error).__name__, clean(str(error))[:200])

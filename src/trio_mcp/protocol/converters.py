@@ -45,7 +45,7 @@ def structure(data: Any, kind: type[T]) -> T:
             raise ValueError(clean(words)) from None
     from .cattrs_converters import faults_in  # import cattrs only here, because it's needed only for invalid data
 
-    # Parse the invalid data again with the slower converter, which collects all faults with their JSON paths.
+    # Parse the invalid data again with a slower converter, which finds all faults and their JSON paths.
     raise ValueError(clean("; ".join(faults_in(data, kind))))
 
 

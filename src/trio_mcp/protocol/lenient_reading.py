@@ -73,7 +73,7 @@ class LenientReading:
         if content.UnknownContent in parts:
             return self._content(value, {tag_of(part): part for part in parts}, place, fault)
         part: Any = parts[0] if len(parts) == 1 else None
-        # A user's answer is parsed strictly, because removing a part would change its meaning.
+        # Don't repair a user's answer to a form, because removing a part would change its meaning.
         if attrs.has(part) and part.__module__.startswith(_TYPES) and part is not elicitation.ElicitResult:
             return self._object(value, part, place, fault)
         raise fault

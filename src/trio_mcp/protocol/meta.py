@@ -94,7 +94,7 @@ def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str,
 _LONGEST: Final = 8192
 """Maximum number of characters of each of the three texts of a trace context. W3C Baggage, section Limits, requires
 that texts of this length are propagated. Longer texts are ignored."""
-_MOST_STATES: Final = 32  # limit in W3C Trace Context, section "tracestate Header Field Values"
+_MOST_STATES: Final = 32  # W3C Trace Context, section "tracestate Header Field Values", allows at most 32
 
 _TRACEPARENT: Final = lazy_pattern(
     r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]*+)?"
@@ -102,8 +102,8 @@ _TRACEPARENT: Final = lazy_pattern(
 """Length of a version 00 ``traceparent`` (W3C Trace Context, traceparent Header Field Values). Later versions may be
 longer."""
 _STATE: Final = lazy_pattern(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}")
-# Possessive quantifiers such as `*+` never backtrack, so that matching takes linear time for any value.
-_TOKEN: Final = r"[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # $%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # noqa: S105 - a token of RFC 9110
+# Possessive quantifiers such as `*+` never backtrack, so matching takes linear time.
+_TOKEN: Final = r"[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # noqa: S105 - a token of RFC 9110
 _VALUE: Final = r"[ \t]*+[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*+[ \t]*+"
 _BAGGAGE: Final = lazy_pattern(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")
 

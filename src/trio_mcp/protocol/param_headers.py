@@ -284,7 +284,7 @@ def check(
     """
     for header in table:
         name = header.name.lower()
-        if name in repeated:  # refuse a repeated header, because its recipients could use different values
+        if name in repeated:  # two recipients of a repeated header could use different values
             return f"{header.name} occurs more than once"
         text, argument = headers.get(name), _plain(_at(header.path, arguments))
         if not isinstance(argument, str | int) and not (isinstance(argument, float) and argument.is_integer()):
@@ -332,4 +332,4 @@ def _plain(value: object) -> Any:
     try:
         return msgspec.to_builtins(value, enc_hook=plain_scalar)
     except (TypeError, ValueError):
-        return None  # ignore the error here, because encoding the request body will raise it again
+        return None  # encoding the request body will raise this error again

@@ -79,7 +79,7 @@ def readable(hint: Any) -> Any:
         return hint
     try:
         return _adapted(hint)
-    except TypeError:  # the annotation can't be hashed, so call the function without its cache
+    except TypeError:  # the annotation isn't hashable, so it can't be cached
         return _adapted.__wrapped__(hint)
 
 
@@ -121,7 +121,7 @@ def _parts_limit(kind: Any) -> int:
 def _validator_of(kind: Any) -> Any:
     adapter = _adapter_of(kind)
     core: Any = SchemaValidator
-    # Avoid pydantic's prebuilt validators of models, which don't stop at the first fault.
+    # Don't use the validators that pydantic builds for models, because they don't stop at the first fault.
     for options in ({"_use_prebuilt": False}, {}):
         with suppress(SchemaError, TypeError):  # older releases of pydantic lack the option `_use_prebuilt`
             return core(_stopping(adapter.core_schema), **options)
@@ -202,7 +202,7 @@ class _Schema(GenerateJsonSchema):
 
     def enum_schema(self, schema: Any) -> JSONObject:
         if self.mode == "serialization" and issubclass(schema["cls"], Flag):
-            # Allow any integer for a `Flag`, because a combination of flags isn't a member of the enum.
+            # Allow any integer for a `Flag`: a combination of flags isn't a member of the enum.
             return {"type": "integer", "title": schema["cls"].__name__}
         return super().enum_schema(schema)
 

@@ -183,13 +183,13 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
             tag = members.get("type")
             if type(tag) is not str or tag not in by_tag:
                 raise ValueError(f"the member 'type' must be one of {', '.join(by_tag)}")
-            # Create the reader at first use, because a type in the union may contain the union itself.
+            # Create the reader when a value needs it, because a type in the union may contain the union itself.
             if tag not in known:
                 known[tag] = hook_of(by_tag[tag])
             return known[tag](members, by_tag[tag])
         if list_kind is not None and type(value) is list:
             return hook_of(list_kind)(cast("Any", value), list_kind)
-        # Accept an invalid content block that lenient parsing has wrapped in this class.
+        # Accept an invalid content block, which lenient parsing has wrapped in an `UnknownContent`.
         if takes_unknown and type(value) is UnknownContent:
             return value
         raise TypeError("expected an object")

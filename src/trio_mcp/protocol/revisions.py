@@ -81,7 +81,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
-        # Legacy clients get -32600 if a proxy forwards -32021 (missing client capabilities) from a modern server.
+        # If a proxy forwards the error -32021 (missing client capability) to a legacy client, the client gets -32600.
         renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,
@@ -112,7 +112,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32602,
         missing_capability=-32021,
         # MCP 2026-07-28 replaces the error -32002 (resource not found) by -32602 (basic, Error Codes).
-        # The error -32042 (URL elicitation required) doesn't exist in MCP 2026-07-28, so send -32603 instead.
+        # MCP 2026-07-28 doesn't have the error -32042 (URL elicitation required), so send -32603.
         renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
         polling=False,

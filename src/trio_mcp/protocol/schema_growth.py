@@ -157,7 +157,7 @@ def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
     """Return the graph of ``schema``: the node of the whole schema, and all nodes."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
-    leaf = _Part()  # most subschemas contain no other subschemas, so share one object for all of these
+    leaf = _Part()  # the shared node of the many subschemas that contain no other subschemas
 
     def part_of(said: Any) -> _Part | None:
         if not isinstance(said, dict):
@@ -317,7 +317,7 @@ class _GrowthCalculator:
         part.most = _TOO_MANY
         if self._left < 0:
             return
-        inside: Counter[_Part] = Counter()  # don't write Counter({part: 1}), which takes ten times as long
+        inside: Counter[_Part] = Counter()  # Counter({part: 1}) would take ten times as long
         inside[part] = 1
         for each in part.here:
             self._left -= len(each.inside)
@@ -326,7 +326,7 @@ class _GrowthCalculator:
         part.inside = inside
         below = self._in_one_place(inside, lambda each: 0 if each.is_endless else each.most)
         part.most = min(max(inside.total(), below), _TOO_MANY)
-        if part.is_endless:  # for a part without recursion, `each_level` stays 0
+        if part.is_endless:  # `each_level` is 0 for a part without recursion
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:

@@ -114,7 +114,7 @@ class _SchemaReader:
         """
         said, before = cast("Any", text), None
         while isinstance(said, str) and said is not before and "string" not in types:
-            # Decode repeatedly: a string may contain a JSON string.
+            # Decode repeatedly, because a JSON text may be a string that contains another JSON text.
             said, before = _whole(self._decoded(said), types), said
         return said if json_type(said) in types else text
 
@@ -180,7 +180,7 @@ class _SchemaReader:
     def _types_of(self, node: Any) -> frozenset[str]:
         """Return the names of the JSON types that values of the schema ``node`` can have."""
         if (types := self._types.get(id(node))) is None:
-            # Assume all types during the search, because a schema that refers to itself would be searched endlessly.
+            # During the search, assume all types, so that a schema that refers to itself isn't searched endlessly.
             self._types[id(node)] = JSON_TYPES
             types = frozenset(_listed(node, "type") or JSON_TYPES)
             types |= {"integer"} if "number" in types else types

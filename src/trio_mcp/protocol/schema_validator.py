@@ -71,14 +71,14 @@ class SchemaEvaluation:
         self._validators: dict[int, Any] = {}
         self._patterns: dict[str, Any] = {}
         if any("$id" in node or "id" in node for nodes in self._anchors.values() for node in nodes if node != schema):
-            raise TooManyEvaluations  # a nested $id changes the base of references, which isn't supported here
+            raise TooManyEvaluations  # a nested $id changes the base URI of references, which isn't supported here
 
     def fits(self, node: Any, value: Any) -> bool:
         """Return true if ``value`` is valid for the subschema ``node``.
 
         Raises `TooManyEvaluations` if the limit is exceeded.
         """
-        # Don't recurse: a value has up to 256 levels, and each level may take several steps through the schema.
+        # Use a loop, not recursion: a value has up to 256 levels, each of which may take several steps.
         known = self._known
         fits = self._known_of(node, value)
         open_ones: list[tuple[tuple[int, int], _Steps]] = []
@@ -105,7 +105,7 @@ class SchemaEvaluation:
         key = id(cast("JSONObject", node)), id(value)
         if key in self._known:
             found = self._known[key]
-            if found is None:  # the schema refers to itself endlessly for the same value
+            if found is None:  # the schema refers to itself endlessly for this value
                 raise TooManyEvaluations
             return found
         if len(self._known) >= _MOST_EVALUATIONS or not _DEPENDENT.isdisjoint(cast("JSONObject", node)):
@@ -326,7 +326,7 @@ def _is_cheap(schema: Any) -> bool:
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
                 pending += _schemas(keyword, said)
-            # An anyOf of null and one other schema, which means an optional value, is cheap.
+            # Exception: an anyOf of null and one other schema (an optional value) is cheap.
             elif keyword == "anyOf" and _NULL in said and len(said) == 2:
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
@@ -393,7 +393,7 @@ class SchemaFaults:
         """
         if self._validators is None:
             self._validators = self._compiled()
-            # If schema alternatives contain more alternatives, a value may have many times more faults than parts.
+            # If alternatives contain more alternatives, a value may have many times more faults than parts.
             found = set[str]().union(*objects_in(self._schema))
             if not found.isdisjoint(_REFERENCES) and not found.isdisjoint(_ALTERNATIVES):
                 self._levels = 1
@@ -419,7 +419,7 @@ class SchemaFaults:
         if error.kind.name not in ("anyOf", "oneOf") and not message.endswith(" other candidates"):
             return message
         choices = ""
-        with suppress(AttributeError, TypeError):  # a keyword that isn't in the schema's dialect may contain any value
+        with suppress(AttributeError, TypeError):  # an unknown keyword of the schema may contain any value
             choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 

@@ -67,9 +67,9 @@ class Adapter(metaclass=AnyInstance):
             if not issubclass(kind, Adapter):
                 return hook(kind, value)
             if (found := known.get((id(value), kind))) is None:
-                # Store the value too, because its id could be reused if the value were freed.
+                # Store the value, too: if it were freed, another value could get its id.
                 found = (*kind._read(value, read_once), value)
-                # Cache the results of lists and objects only, because other values are parsed quickly.
+                # Cache only the results of lists and objects, because other values are parsed quickly.
                 if isinstance(value, dict | list):
                     known[id(cast("Any", value)), kind] = found
             if found[1]:
@@ -121,9 +121,9 @@ def adapted(hint: Any) -> Any:
     If msgspec rejects no part, return ``hint`` itself.
     """
     try:
-        # Make the repr part of the cache key, because equal unions may list their types in another order.
+        # The repr is a part of the cache key, because equal unions may list their types in different order.
         found = _adapted(hint, repr(hint))
-    except TypeError:  # the annotation can't be hashed, so don't use the cache
+    except TypeError:  # the annotation isn't hashable, so it can't be cached
         return _adapt(hint, {})
     # Callers compare annotations by identity: return ``hint`` itself, not an equal annotation from the cache.
     return hint if found == hint else found
@@ -222,7 +222,7 @@ def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
     is_struct = issubclass(kind, msgspec.Struct)
     fields: Any = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind) if attrs.has(kind) else ()
     names = {getattr(field, "alias", field.name): getattr(field, "encode_name", field.name) for field in fields}
-    # Only a TypedDict has `__required_keys__`. It has no signature, so use its annotations instead.
+    # Only a TypedDict has `__required_keys__`. It has no signature, so use its annotations.
     keys = cast("Any", getattr(kind, "__required_keys__", None))
     parameters = signature(kind).parameters if keys is None else dict.fromkeys(hints)
     members: list[Any] = []

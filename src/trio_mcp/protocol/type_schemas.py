@@ -39,7 +39,7 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
             schema = kind.schema(part)
         else:
             schema = _with_definitions(kind, read, prefix, inner)
-        return schema or {"description": kind.__name__}  # never return {}, which msgspec treats as no schema
+        return schema or {"description": kind.__name__}  # msgspec treats {} as no schema
 
     try:
         infos: Any = [info for info in types_in(kind, adapted=False) if not isinstance(info, kinds.CustomType)]
@@ -112,7 +112,7 @@ def _put_in_order(schema: JSONObject, *hints: Any) -> None:
     `Literal`."""
     order: dict[Any, int] = {}
     seen = list(hints)
-    for hint in seen:  # the loop ends, although ``seen`` grows: each annotation is added once
+    for hint in seen:  # each annotation is added only once, so the loop ends although ``seen`` grows
         if get_origin(hint) is Literal:
             for value in get_args(hint):
                 order.setdefault((cast("Any", type(value)), value), len(order))

@@ -246,7 +246,7 @@ class ProxyConnection:
             return _DONE
         if len(subscriptions) >= self.connection.limits.max_subscriptions:
             raise too_many_subscriptions()
-        subscriptions.add(uri)  # register the subscription before the request is sent, so that no change is missed
+        subscriptions.add(uri)  # before the request, so that no change is missed
         try:
             await upstream.subscribe(uri)
         except BaseException:
@@ -281,7 +281,7 @@ class ProxyConnection:
         if is_unknown(event.method.name):
             await _forward_notification(*reached, event)
         elif event.method.name == "notifications/roots/list_changed":
-            # The client only sends this notification if it has declared ``list_changed``.
+            # A client sends this notification only if it has declared ``list_changed`` for its roots.
             await upstream.client.roots_changed()
         elif event.method.name in upstream.revision._methods:
             await upstream.notify(event.method.name, event.params or None)

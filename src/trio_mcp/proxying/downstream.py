@@ -147,7 +147,7 @@ class ForwardedCall:
         try:
             line = scope.notification(event.method.name, event.params)
         except NotSerializable:
-            return  # JSON can't represent the notification, because it contains a lone surrogate
+            return  # the notification contains a lone surrogate, which JSON can't represent
         if self._pending_logs is None and not scope.outbox.is_full():
             scope.put(line)
             return
@@ -424,14 +424,14 @@ class ProxyClient(Downstream):
         try:
             size = len(encode_value(event.params))
         except NotSerializable:
-            return  # JSON can't represent the notification, because it contains a lone surrogate
+            return  # the notification contains a lone surrogate, which JSON can't represent
         self._queue.put(event, size)
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
         """Forward to the client a notification that the upstream server has sent on the response stream of ``call``.
         See `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
-            # Use the same queue as other notifications, so that all notifications stay in order.
+            # Put it into the queue of the other notifications, so that all notifications stay in order.
             self.put(event, named=False)
         else:
             call.notify(event)
@@ -448,14 +448,14 @@ class ProxyClient(Downstream):
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
         if is_unknown(name):
             return self.speaks_as(event.revision)
-        # A modern client only gets change notifications on the streams that it has opened with subscriptions/listen.
+        # A modern client gets change notifications only on streams that it has opened with subscriptions/listen.
         if legacy is None or not self._state.initialized or name not in legacy._methods:
             return False
         if name != "notifications/resources/updated":
             return True
         subscriptions = self._state.subscriptions
-        # If no client has subscribed to exactly this URI, notify all clients that have subscriptions.
-        # The URI of a change may differ from the URI to which the client has subscribed.
+        # The URI of a change may differ from the URI to which a client has subscribed.
+        # So if no client has subscribed to exactly this URI, notify all clients with subscriptions.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
@@ -499,8 +499,8 @@ class ProxyClient(Downstream):
         outbox = self._outbox if scope is None else scope.outbox
         await outbox.room()
         if not self._is_for_us(event, named=True):
-            return  # the call of this notification was cancelled while the notification waited
-        # After the response to a call, the client no longer reads the call's stream, so use the main stream.
+            return  # the call to which the notification belongs was cancelled meanwhile
+        # If the call has got its response, the client no longer reads the call's stream, so use the main stream.
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:

@@ -246,11 +246,11 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
             yield
         except BaseException as error:
             if endings:
-                if endings[-1].state != "unsent":  # an unsent call never ran, so the server has nothing to report
+                if endings[-1].state != "unsent":  # a call that wasn't sent never ran, so there is nothing to report
                     ending.note_behind(_reported_state(endings[-1]))
             elif isinstance(error, PeerError):
                 ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))
-            elif isinstance(error, Exception):  # the call failed without a reply, so its handler may still run
+            elif isinstance(error, Exception):  # the call failed without a response, so its handler may still run
                 ending.note_behind(CancelResult("relayed"))
             raise
     ending.note_behind(CancelResult("finished", outcome="result", behind="finished"))

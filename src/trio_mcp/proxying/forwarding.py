@@ -94,13 +94,13 @@ async def forward(
                 downstream.urls.add_required(error)
             raise upstream_error(error) from None
         finally:
-            request = scope.request  # if the client has retried the request meanwhile, use the latest retry
+            request = scope.request  # the latest retry, if the client has retried the request meanwhile
         await call.caught_up()
     if not isinstance(result, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the upstream server returned an invalid result")
     result = cast("JSONObject", result)
     if waits:
-        # The client made an ordinary call, so remove the task's data from the result.
+        # The client has made an ordinary call, so it must not see the task's data in the result.
         result = without_meta(result, RELATED_TASK)
     else:
         record_task_owner(scope, downstream, upstream, result)
@@ -240,7 +240,7 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
     async def report(told: Progress) -> None:
         # Don't limit the rate of progress reports here, because the upstream client has already limited it.
         await scope.outbox.room()
-        request = scope.request  # if the client has retried the request meanwhile, use the latest retry
+        request = scope.request  # the latest retry, if the client has retried the request meanwhile
         if request.progress_token is not None:
             params = ProgressParams(request.progress_token, told.progress, told.total, told.message)
             line = frame_notification("notifications/progress", unstructure(params, request.revision))
@@ -269,7 +269,7 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
     if (upstream.shared or downstream.is_connectionless) and not caller.alone:
         meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
-        # The keys of the client's responses come from the upstream server's requests, so forward the keys unchanged.
+        # The upstream server has chosen the keys of the client's responses, so don't convert the keys.
         params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
 

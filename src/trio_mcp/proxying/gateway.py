@@ -143,7 +143,7 @@ class Gateway(Server):
         try:
             return await next(request)
         except CodedError:
-            self._check_held(request)  # check again, because the tool may have been listed while other middleware ran
+            self._check_held(request)  # check again: the tool may have been listed while other middleware ran
             raise
 
     def _check_held(self, request: ServerRequest) -> None:
@@ -263,7 +263,7 @@ class Gateway(Server):
         """
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
-            # If the gateway already follows this client, only problems with the member server's lists have changed.
+            # If the gateway already follows this client, only the problems of the member server's lists have changed.
             if client in followed:
                 return
             followed.add(client)
@@ -291,7 +291,7 @@ class Gateway(Server):
                     with suppress(*_FAILURES):
                         await upstream.subscribe(uri)
                         subscribed[uri] = True
-                    if is_back:  # changes may have been missed while the member server was disconnected
+                    if is_back:  # while the member server was disconnected, changes may have been missed
                         self.resource_updated(catalogue_uri(member, uri))
                 is_back = False
                 if self._members.watched_of(member) == wanted:

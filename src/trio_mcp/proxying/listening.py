@@ -54,7 +54,7 @@ async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstrea
     """
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     most = downstream.limits.max_subscriptions
-    # Limit the number and the length of URIs and ids, because they stay in memory while the stream is open.
+    # Limit how many URIs and ids there are, and how long, because they stay in memory while the stream is open.
     uris = [uri for uri in (asked.resource_subscriptions or ())[:most] if len(uri) <= LONGEST_URI]
     task_ids = tasks_to_listen_for(scope, upstream, asked.task_ids)[: most - len(uris)]
     passing = upstream.passage_to(downstream).part_of(dict.fromkeys(asked.extensions or ()), scope.request.revision)
@@ -78,7 +78,7 @@ async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstrea
                 nursery.start_soon(_cancel_after, downstream.connection.until_ending, telling, CONNECTION_ENDS)
                 nursery.start_soon(_cancel_after, states.overflowed.wait, telling, _TOO_SLOW)
                 nursery.start_soon(states.send, stream)
-                # While the client reads fast enough, forward each change instead of merging equal ones.
+                # While the client reads fast enough, send each change at once: waiting changes would be merged.
                 changes._consumer = partial(_try_forward, stream)
                 async for change in changes:
                     _forward(stream, change)
@@ -127,7 +127,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
         upstream.on_changes.add(told)
         try:
             for uri in asked.resource_subscriptions or ():
-                # Ignore the error: the acknowledgement shows which subscriptions were accepted.
+                # Ignore a refused subscription: the acknowledgement shows which subscriptions were accepted.
                 with suppress(PeerError):
                     await upstream.subscribe(uri)
                     uris.append(uri)
@@ -139,7 +139,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
             upstream.on_changes.discard(told)
             await upstream.unsubscribe_all(uris)
 
-    # Pass no callback, because the client's callbacks were already called when the proxy read the change.
+    # Pass no callback, because the client's own callbacks were called when the proxy received the change.
     changes = Changes(asked, lambda _: None, upstream.limits)
     async with open_service_nursery("the client closed the stream") as nursery:
         nursery.start_soon(changes._hold, ask)

@@ -108,7 +108,7 @@ class GatewayCaller(Downstream):
         elif event.method.name == _COMPLETE and self.urls.complete(event.params):
             for call in tuple(self.calls.values())[-1:]:
                 if event.method.name in call.revision._methods:
-                    # JSON can't represent the notification, because it contains a lone surrogate
+                    # the notification contains a lone surrogate, which JSON can't represent
                     with suppress(NotSerializable):
                         call.scope.put(call.scope.notification(event.method.name, event.params))
 

@@ -223,8 +223,8 @@ def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> 
 def _in_client_terms(respondent: Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
     meta: Any = params.get("_meta")
     if isinstance(meta, dict):
-        # Each connection has its own progress tokens, so remove the token.
-        # Also remove task data, if the two connections have different forms of tasks.
+        # Remove the progress token, because each connection has its own progress tokens.
+        # Also remove task data if the two protocol revisions have different forms of tasks.
         left_out = {PROGRESS_TOKEN} if respondent.revision.tasks == revision.tasks else {PROGRESS_TOKEN, RELATED_TASK}
         kept = {name: value for name, value in cast("JSONObject", meta).items() if name not in left_out}
         params = {**params, "_meta": kept}

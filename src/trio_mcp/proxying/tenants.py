@@ -295,7 +295,7 @@ def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
     asks = CANCELS.name in (capabilities.extensions or {})
     if not request.revision.handshake:
-        # To a legacy server, declare only the extension for apps.
+        # A legacy server gets only the extension for apps.
         # A modern server gets the client's extensions in each request.
         declared = capabilities.extensions or {}
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}

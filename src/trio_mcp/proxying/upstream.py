@@ -209,7 +209,7 @@ class Upstream(Relay):
         scope = current_request.get(None)
         if self.revision.server_requests:
             respondent, scope = self._respondent_for(method, params, scope), None
-        else:  # a modern server can only send requests within calls that the proxy has made
+        else:  # a modern server can send requests only within calls that the proxy has made
             calls = (each.calls[scope] for each in self.downstreams if scope is not None and scope in each.calls)
             respondent = next(calls, None)
             if respondent is None:
@@ -449,7 +449,7 @@ class ListedTools:
         If the tools have changed since the marker ``listing`` was made, do nothing.
         """
         if listing == self._changes:
-            # Ignore an invalid result here, because other code reports it to the caller.
+            # Ignore an invalid result here: the caller of the proxy's request gets an error for it.
             with suppress(KeyError, TypeError):
                 self._headers.learn(result["tools"])
 

@@ -203,7 +203,7 @@ class Recorded:
                     yield _entry(line)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if not line.endswith(b"\n"):
-                        return  # the line is incomplete, because the process died while writing it
+                        return  # the line is incomplete, because the process died when it wrote the line
                     raise BadRecording(self.path, number, _error_text(error)) from None
 
 
@@ -355,7 +355,7 @@ class Recording:
         if not self._is_closed:
             self.event("connection.ended")
             self._is_closed = True
-            # There is no event to set, because no task waits for the last line.
+            # The callback does nothing, because no task waits for the last line.
             self._put(WriteJob(self, 0, written=lambda: None))
 
     async def aclose(self) -> None:

@@ -245,7 +245,7 @@ def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
     if not (in_query or names_secret(name)):
         return None
     if _MASKED.match(text, position - len(MASK)):
-        return None  # the value is already a mask
+        return None  # the value was already masked
     if before not in ("?", "&", "#") and not found["tag"]:
         quoted = _QUOTED.match(text, position)
         if quoted is not None:
@@ -343,7 +343,7 @@ class Masking:
     def _member(self, key: str, value: Any) -> Any:
         if key == "properties" and isinstance(value, dict):
             members = cast("dict[str, Any]", value)
-            # If these members are the properties of a JSON Schema, their values are schemas.
+            # If all members are objects, treat them as the properties of a JSON Schema.
             if all(isinstance(each, dict) for each in members.values()):
                 return {self._text(name): self._schema(name, each) for name, each in members.items()}
         if not names_secret(key) or (isinstance(value, int | float) and is_count(key)):
@@ -381,7 +381,7 @@ class Masking:
                 if masked != data:
                     return msgspec.json.encode(masked).decode()
             except (msgspec.MsgspecError, UnicodeError):
-                pass  # the text looked like JSON, but isn't
+                pass  # the text looks like JSON, but isn't
             except RecursionError:
                 return self._whole(text)
         return without_secrets(text, self._mask)

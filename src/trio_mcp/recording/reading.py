@@ -137,7 +137,7 @@ class TimedRequest:
         self.cause = self.cause or other.cause
         self.asked = self.asked or other.asked
         self.failed |= other.failed
-        # Prefer the times of the side that sent the messages, because only this side knows the exact times.
+        # Prefer the times of the side that sent the messages, because its times are exact.
         if not self.ticks or (other.ticks and other.received is not None):
             self.ticks, self.more_ticks = other.ticks, other.more_ticks
 

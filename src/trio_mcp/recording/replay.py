@@ -250,12 +250,12 @@ class _Player:
             if entry.dir is not None:
                 last = entry.t
             elif entry.event == "cancel.received" and entry.cause == "disconnect" and self._side == "client":
-                # 2026-07-28 streamable HTTP, section Cancellation: the client has cancelled by closing the stream.
+                # The client cancelled by closing the stream (2026-07-28 streamable HTTP, section Cancellation).
                 await self._leave(self._sent.get((entry.post, entry.id)), None, 0.0)
         self._report_missing()
 
     def _report_missing(self) -> None:
-        # Fewer invalid inputs than recorded are allowed, because a program's last text may arrive too late.
+        # Fewer invalid messages than recorded aren't reported, because a program's last text may arrive too late.
         # The recording may also lack text that a program wrote after its last message.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)
@@ -285,7 +285,7 @@ class _Player:
         elif message_id is not None:
             met = self._matched.get((entry.post, message_id))
             if met is None or met.id is None:
-                return  # the request for this reply hasn't arrived, and that was already reported
+                return  # the request to which this reply belongs hasn't arrived, which was already reported
             self._outbox.put(_reply(met.id, message, self._addressed(message.get("result"), entry.post)) + b"\n")
         with trio.move_on_after(self._patience) as scope:
             await self._outbox.flushed()

@@ -205,7 +205,7 @@ class _TraceRow:
         self._begin = begin
 
     def event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
-        # Use a local id, because Perfetto shows other ids in a common row of all processes, not below any process.
+        # Use a local id, because Perfetto shows rows with other ids outside of any process.
         row = {"local": self._name}
         event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id2": row, "pid": pid, "tid": pid, "name": name}
         event["ts"] = round((at - self._begin) * 1e6, 3)

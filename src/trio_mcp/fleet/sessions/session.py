@@ -167,9 +167,9 @@ class SharedSession(ClientSession):
             state.resume(REVISIONS[facts.revision], initialize_params(facts))
         self._pending_changes.apply()
         self.standalone_streams.check_listener(facts.listener)
-        if before is not None:  # skip cancellations in the first read: they concern requests on other replicas
+        if before is not None:  # ignore cancellations in the first read: they concern requests on other replicas
             known, here = {cancel.mark for cancel in before.cancels}, f"{self._services.replica.id}."
-            # Skip the cancellations that this replica has stored, because they are meant for other replicas.
+            # Skip the cancellations that this replica itself has stored, because they are for other replicas.
             for cancel in facts.cancels:
                 if cancel.mark not in known and not cancel.mark.startswith(here):
                     self._cancel(cancel)
@@ -206,7 +206,7 @@ class SharedSession(ClientSession):
             if self._is_unused and not opens:
                 self._is_unused = False
                 if not self._pending_changes:
-                    # The read marks the session as used. Sessions that were never used are evicted first.
+                    # Reading the state marks the session as used. Sessions without this mark are evicted first.
                     self.session_state.read_soon()
         else:
             self.used_at = trio.current_time()

@@ -87,7 +87,7 @@ class SessionServices:
         self.retry_interval = retry_interval
         self.nursery = nursery
         cipher = running.cipher
-        # If the server's author has passed no secrets, don't encrypt. A secret stored beside the data protects nothing.
+        # Encrypt only with secrets from the server's author: a secret that is stored beside the data protects nothing.
         has_secrets = cipher is running.server._state_cipher
         self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
@@ -132,7 +132,7 @@ class SessionServices:
                     text = b"address " + address.encode()
                 case ("process", str(machine), int(process)):
                     text = f"process {process} {machine}".encode(errors="surrogateescape")
-                case _:  # treat each caller of an unknown kind as a separate caller
+                case _:  # a caller of unknown kind shares no limit with other callers
                     text = secrets.token_bytes(_CALLER_BYTES)
             key = self._caller_keys[caller] = hmac.digest(self._caller_secret, text, "sha256")
         return key
@@ -341,7 +341,7 @@ class SharedSessionState:
         """
         before = None if self._mark is None else self.current
         if before is None:
-            initialize_params(state)  # raise an error if the stored parameters are invalid
+            initialize_params(state)  # check the stored parameters: this raises an error if they are invalid
         self.current, self._mark, self.read_at = state, mark, trio.current_time()
         self._on_changed(before)
 
@@ -394,7 +394,7 @@ class SharedSessionState:
         finally:
             self._queued.remove(waiting)
         if waiting.error is not None:
-            # Raise a new exception for each caller, because several callers may wait for the same write.
+            # Raise a new exception for each waiting caller, because several callers may wait for one write.
             raise type(waiting.error)(*waiting.error.args)
 
     async def _write(self, changes: list[_QueuedChange]) -> None:
@@ -431,7 +431,7 @@ class SharedSessionState:
                     self.id, sealed, expected_mark=was, mark=mark, idle_ms=self.idle_ms
                 )
             except Uncertain:
-                pass  # ignore the error: the next read of the session shows whether the change was stored
+                pass  # the next read of the session shows whether the change was stored
             finally:
                 if not is_done:
                     self.is_own_hint()

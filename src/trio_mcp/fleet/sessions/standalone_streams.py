@@ -216,7 +216,7 @@ class StandaloneStreams:
             is_own = name == self._session_state.current.standalone_stream
             read = await (self.standalone_log if is_own else self._log).read_after(name, number)
         if read is None or number > read.stream.last or number < read.stream.dropped:
-            # Respond with an error: after an empty stream, the client would believe that it has missed no events.
+            # Refuse the GET: if the stream just continued, the client would believe that it has missed no events.
             is_gone = read is not None and number < read.stream.dropped
             response.answer(invalid(HTTPStatus.BAD_REQUEST, _NOT_KEPT if is_gone else _UNKNOWN, extra))
         elif read.stream.name == self._session_state.current.standalone_stream:
@@ -254,7 +254,7 @@ class StandaloneStreams:
             first = self._retry_line
             if first and after is None:
                 first += priming_event(own.sent_cursor)
-            # Send change notifications from now on; `_changes` returns all earlier changes.
+            # From now on, send change notifications. `_changes` returns all changes before.
             self._subscriptions.notifies_legacy = True
             try:
                 place, changed = await self._changes(
@@ -327,7 +327,7 @@ class StandaloneStreams:
             while True:
                 lines = bytes(await outbox.take())
                 place = ""
-                # If the outbox is empty, the lines contain all changes up to the current position in the change log.
+                # If the outbox is empty, the lines contain all changes before the current position in the change log.
                 if not outbox.size:
                     place, self._notified_cursor = (
                         self._services.changes.cursor if self.is_open else self._notified_cursor,
@@ -373,7 +373,7 @@ class StandaloneStreams:
                 return True
             if not await self._session_state.read():
                 raise SessionEnded
-            # The event log names another writer. If the session still names this replica, take over the stream again.
+            # The event log names another writer. If the session state names this replica, take over the stream again.
             if self._stream is stream:
                 stream.resume(
                     await self.standalone_log.take_over(self._session_state.current.standalone_stream, stream.holder)

@@ -211,7 +211,7 @@ class SharedStream:
                 await self._on_lost()
             finally:
                 self._sse_response.close()
-                if begun is not None:  # send an error, unless the response was already started
+                if begun is not None:  # if the response hasn't started yet, send an error
                     begun.response.answer(unavailable("the events cannot be stored now; try again later", begun.extra))
 
     async def _open(self) -> bool:
@@ -252,7 +252,7 @@ class SharedStream:
     async def _append(self, lines: Sequence[bytes], *, finish: bool) -> bool:
         """Store ``lines`` in the event log, then send them to the client. Returns the result of `EventLog.append`."""
         pipe, first = self._sse_response, self._last + 1
-        # While the client is disconnected, store the whole response, even beyond the size limit of the event log.
+        # While the client is disconnected, store its whole response, even beyond the size limit of the event log.
         more = 0 if pipe.is_open else min(sum(map(len, lines)), self._max_line)
         append = partial(self._log.append, self.name, self._holder, first, lines, finish=finish, more=more)
         if not await retry_while_unavailable(append, lambda _: pipe.close()):

@@ -176,7 +176,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             view.session_state.adopt(facts, stored.mark)
             if reading.is_hinted:
                 view.session_state.is_hinted = True
-                # Read the session again, but don't close it as `on_hint` may do, because a request needs it now.
+                # Only read the session again. `on_hint` might close it, but a request needs it now.
                 view.session_state.read_soon()
         return view
 
@@ -196,7 +196,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         peer = attrs.evolve(posted.peer(session_id), caller=caller)
         view = SharedSession(self._services, session_id, peer, caller, self._remove, opening)
         self._add(view)
-        # Even during a shutdown, open this session, because the server had already accepted the request.
+        # Open the session even during a shutdown, because the server has already accepted the request.
         if self._ends_for:
             view.shut_down(self._ends_for, drain_timeout=self._drain_left)
         return view

@@ -99,7 +99,7 @@ class UI:
         ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
         visibility = ui.get("visibility")
-        # A missing `visibility` allows both callers (SEP-1865, Visibility). An invalid `visibility` allows none here.
+        # Without `visibility`, both callers may call the tool (SEP-1865, Visibility). With an invalid one, none may.
         named: Collection[Any] = _CALLERS if visibility is None else ()
         if isinstance(visibility, list):
             named = cast("list[Any]", visibility)

@@ -34,12 +34,12 @@ Value: TypeAlias = bytes | str | int
 
 _FORBIDDEN: Final = frozenset(
     {
-        # These commands block the connection. XREAD and XREADGROUP only block with their option BLOCK.
+        # These commands block the connection. XREAD and XREADGROUP block only with their option BLOCK.
         *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
-        # After these commands, Redis sends messages on the connection that aren't replies to commands.
+        # Such commands make Redis send messages that aren't replies to commands.
         *("MONITOR", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC"),
         "UNSUBSCRIBE",
-        # These commands change the state of the connection for the next caller.
+        # Such commands change the state of the connection, which another caller uses next.
         *("ASKING", "AUTH", "CLIENT", "DISCARD", "EXEC", "HELLO", "MULTI", "QUIT", "READONLY", "READWRITE", "RESET"),
         *("SELECT", "UNWATCH", "WATCH"),
     }
@@ -201,7 +201,7 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
         try:
             yield RedisClient(pool, getattr(pool, "cluster_layout", None))
         finally:
-            # Refuse new connections: a call that still waits would open one, and nothing would close it.
+            # Refuse new connections: a call that is still waiting would open one, and nothing would close it.
             pool.connection_class = cast("Any", _refuse_connection)
 
 
@@ -216,10 +216,10 @@ async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[st
         connection_class=_closing_buffers(ClusterConnection),
         max_connections=_POOL,
         max_connections_per_node=True,
-        skip_full_coverage_check=True,  # without this, coredis calls CONFIG, which many Redis users may not call
-        # Don't read the cluster layout after errors: redirects update it, and each new client reads it.
+        skip_full_coverage_check=True,  # coredis's check calls CONFIG, which many Redis users may not call
+        # Don't read the cluster layout after each error: redirects update it, and each new client reads it.
         reinitialize_steps=_NEVER,
-        stream_timeout=limit,  # `stream_timeout` also limits the first queries, which have no other timeout
+        stream_timeout=limit,  # `stream_timeout` also limits the first queries, which have no timeout of their own
         **options,
     )
     try:

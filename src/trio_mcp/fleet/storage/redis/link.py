@@ -280,8 +280,7 @@ class Link:
         Adds a usable connection to each of these nodes to ``found``.
         """
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
-        # Shield the wait from cancellation, which might make coredis lose a connection slot.
-        # The deadline still ends the wait.
+        # Shield the wait from cancellation, because coredis might lose a connection slot. The deadline limits the wait.
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             for each in nodes:
                 if (name := node_name(each)) not in found:
@@ -303,8 +302,7 @@ class Link:
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             answer = await sent.request
         if scope.cancelled_caught:
-            # If this process was suspended, the reply may already have arrived.
-            # Run the event loop once, so that it reads the reply.
+            # Run the event loop once, because the reply may have arrived while this process was suspended.
             await trio.lowlevel.cancel_shielded_checkpoint()
             if not sent.request.complete:
                 if not self._is_moving(sent):
@@ -396,7 +394,7 @@ class Link:
                     if self._client is client:
                         self._client, self._up, self._down_reason = None, trio.Event(), "the link was closed"
                 return True
-        except Exception as error:  # after any error, the connections can't be used
+        except Exception as error:  # any error means that the connections can't be used
             self._log_loss(reason_of(error))
             return False
 
@@ -411,7 +409,8 @@ class Link:
                 try:
                     await self._ping(client)
                 except Uncertain:
-                    # `_answer` has already handled the missing reply. The next PING shows whether the connection works.
+                    # `_answer` has already handled the missing reply to PING.
+                    # The next PING shows whether the connection works.
                     continue
                 except StoreDown as error:
                     self._drop(client, error.strerror or "")

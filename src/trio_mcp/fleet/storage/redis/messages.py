@@ -81,7 +81,7 @@ def _decode_changes(reply: Any) -> ChangesSince:
     place = now.decode(errors="replace")
     try:
         things = [decoded(each) for each in found[0]] if found else []
-    except UnreadableRecord:  # skip an unreadable record, because readers could never get past it
+    except UnreadableRecord:  # an unreadable record must not stop readers forever, so skip it
         return ChangesSince(place, (), everything=True)
     return ChangesSince(place, things, bool(everything))
 
@@ -176,7 +176,7 @@ class RedisCourier:
         for start in range(0, last, _PIECE):
             piece = content[start : start + _PIECE]
             async with self._bulk:
-                # Each piece is written at a fixed offset, so it does no harm if a piece is sent twice or arrives late.
+                # Each piece is written at a fixed offset, so a piece that is sent twice or arrives late does no harm.
                 await self._link.pipeline([[b"SETRANGE", key, start, piece], [b"PEXPIRE", key, _RETENTION_MS]])
         async with self._bulk:
             args: list[Value] = [base, message, _LIST_LIMIT, _LISTED, last, content[last:], _RETENTION_MS]
@@ -266,7 +266,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 await self._read_list()
             if self._waiting:
                 break
-            # If the list is unreadable, only the Redis channel delivers messages, so read the list again soon.
+            # While the list is unreadable, messages arrive only on the Redis channel. So read the list again soon.
             with trio.move_on_after(_READ_AGAIN if self._may_have_missed else math.inf):
                 return await anext(self._queue)
         return self._waiting.popleft()
@@ -275,7 +275,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         try:
             found = await self._link.script(_SCRIPTS["letters_read"], [_list_of(self._base)], [_LISTED])
             self._waiting += decode_columns("the messages to this replica", found, LINES)
-        except OSError as error:  # don't warn: the `Link` logs outages of Redis
+        except OSError as error:  # the `Link` logs outages of Redis, so don't log a warning here
             logger.debug("could not read waiting messages: %s", error)
         else:
             self._may_have_missed = False
@@ -316,7 +316,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 if not piece or whole > MAX_MESSAGE_BYTES:  # the message has expired, or its size is invalid
                     return HINTS_LOST
                 letter += piece
-        except OSError:  # report the message to the reader as lost
+        except OSError:  # the return value reports the message as lost
             return HINTS_LOST
         return bytes(letter)
 

@@ -78,7 +78,7 @@ class RedisStorage(FleetStorage):
         ssl_context: ssl.SSLContext | None = None,
         limit: float = 1.0,
     ) -> None:
-        parse_url(url, ssl_context)  # raise the error for an invalid URL here, not only in `join`
+        parse_url(url, ssl_context)  # raise the error for an invalid URL at once, and not only in `join`
         self._url = url
         self._prefix = _PREFIX if prefix is None else prefix
         if "{" in self._prefix or "}" in self._prefix:
@@ -105,7 +105,7 @@ class RedisStorage(FleetStorage):
                 open_one(is_quiet=True) as signs,
                 open_service_nursery("the replica has left") as nursery,
             ):
-                # Use a separate link to Redis for heartbeats and leases, so that they don't wait behind large results.
+                # Heartbeats and leases use a separate link to Redis, so that they don't wait behind large results.
                 courier.heartbeat_link = signs
                 with trio.move_on_after(self._limit):
                     await signs.wait_until_up()
@@ -121,7 +121,7 @@ class RedisStorage(FleetStorage):
                     courier=courier,
                     replay_guard=RedisReplayGuard(link, prefix),
                     rate_limits=RedisRateLimits(link, prefix),
-                    # No replica watches the callers' state, so publish its changes on a channel without subscribers.
+                    # No replica watches the state of callers, so its changes go to a channel without subscribers.
                     state=RedisSessionDirectory(link, f"{prefix}:state", f"{prefix}:state:bus", HintQueues()),
                     counts=_LinkCounters(link, signs),
                 )
@@ -199,7 +199,7 @@ class _SharedSecret:
             try:
                 kept = await self._read_or_store()
             except OSError as error:
-                # Don't warn: the `Link` logs outages of Redis, and the next check reads the secret again.
+                # Don't log a warning: the `Link` logs outages of Redis, and the next check reads the secret again.
                 logger.debug("could not read the shared secret: %s", error)
                 continue
             if kept not in (self.value, self._other):
@@ -274,7 +274,7 @@ class Bus:
     def _read(self, data: bytes) -> None:
         try:
             decode_stored("a hint", self._hint, data)
-        except UnreadableRecord as error:  # an invalid message can't come from a replica
+        except UnreadableRecord as error:  # no replica sends an invalid message
             logger.warning("ignored an invalid hint: %s", error)
             self._notify_hints_lost()
 

@@ -130,7 +130,7 @@ class ChannelSubscriptions:
         if self._connection is not None and channels:
             if command == "SUBSCRIBE":
                 self._unconfirmed.update(channels)
-            # Ignore errors here, because the task that reads the connection notices its loss.
+            # Ignore a lost connection here, because the task that reads the connection notices the loss.
             with suppress(*failures()):
                 self._connection.send_command(command.encode(), *channels)
 
@@ -146,7 +146,7 @@ class ChannelSubscriptions:
             except Exception as error:  # after any error, the connection can't be used
                 why = reason_of(error)
             logger.info("reopening the subscription to Redis at %s: %s", self._address, why)
-            # If the connection worked for a while, don't lengthen the delay before the next connection.
+            # If the connection worked for a while, use the shortest delay before the next connection.
             if self._was_confirmed:
                 failed = 0
                 await trio.sleep_until(began + _GOOD)
@@ -227,7 +227,7 @@ class ChannelSubscriptions:
             try:
                 await self._publish(self._own, self._proof)
             except (StoreDown, Uncertain):
-                # The check message is published on another connection, whose failure says nothing about this one.
+                # Another connection publishes the check message, so its failure says nothing about this connection.
                 self._proof_received.set()
 
     def _receive(self, push: Sequence[Any]) -> None:

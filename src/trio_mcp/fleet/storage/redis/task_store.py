@@ -101,7 +101,7 @@ class RedisTaskStore:
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         """Store a new task record. See `TaskStore.create`."""
-        # Only Redis knows the current time, and only this process can encrypt the record.
+        # Only Redis knows the current time, and this process must encrypt the record before Redis gets it.
         # So the stored times are relative to the record's creation.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
         args = [
@@ -190,7 +190,7 @@ class RedisTaskStore:
                 yield self._decode(fields)
             except UnreadableRecord:
                 # Claim the other tasks anyway.
-                # The unreadable task is leased as well, so this error is logged at most once per lease.
+                # The unreadable task is leased, too, so that this error is logged at most once per lease.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
@@ -235,7 +235,7 @@ class RedisTaskStore:
         with trio.move_on_after(_ECHO_LIMIT):
             try:
                 await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
-            except OSError:  # report that notifications may be lost; calls of the store's methods raise the error
+            except OSError:  # calls of the store's methods raise this error
                 return False
             while await anext(hints) != echo:
                 pass

@@ -136,7 +136,7 @@ class HintPoller:
         while True:
             await self._next_poll()
             # Poll only if the file has changed, because a poll uses a thread.
-            # The file's size and time may not show the last change, so poll once more after it.
+            # Poll once more after the last change, because the file's size and time don't always show this change.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
@@ -144,10 +144,10 @@ class HintPoller:
 
     async def poll(self) -> None:
         """Poll the SQLite file now, and notify all watchers of the changes found."""
-        async with self._poll_lock:  # the lock prevents two simultaneous polls, which would report the same changes
+        async with self._poll_lock:  # two simultaneous polls would report the same changes
             try:
                 found = await self._database.read(partial(_poll, self._position, self.writer, self._replica))
-            except OSError:  # ignore the error: calls that read or write the file raise it
+            except OSError:  # ignore the error, because calls that read or write the file raise it, too
                 self._state = None
             else:
                 self._notify(found)
@@ -192,11 +192,11 @@ class HintPoller:
         for kind, name, stream in dict.fromkeys(found.hints):
             try:
                 self._notify_hint(kind, name, stream)
-            except UnreadableRecord as error:  # an invalid row can't come from a replica
+            except UnreadableRecord as error:  # no replica writes an invalid row
                 logger.warning("ignored an invalid hint: %s", error)
                 self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
-            # This replica may have reported its own record during the poll, so don't move the position back.
+            # During the poll, this replica may have reported a later record, so don't move the position back.
             self._position = _FilePosition(now.file, now.hint, was.note)
         else:
             self.changes.notify([self._change_hint(found)])
@@ -220,7 +220,7 @@ class HintPoller:
         was, now = self._position, found.position
         if found.changed is None or was.file != now.file:
             return HINTS_LOST
-        # Skip changes that were already reported while the poll ran.
+        # Skip the changes that this replica has reported while the poll ran.
         changed = frozenset(thing for thing, note in found.changed.items() if note > was.note)
         return ChangeHint(cursor_of(was.file, was.note), cursor_of(now.file, now.note), changed)
 

@@ -239,7 +239,7 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
             self._may_have_more = self._has_failed = True
             await trio.sleep(self._hints.interval)
             return
-        except BaseException:  # a cancelled read deletes no messages, so the messages can be read again
+        except BaseException:  # a cancelled read has deleted no messages, so read them again
             self._may_have_more = True
             raise
         self._may_have_more |= has_more

@@ -403,7 +403,7 @@ class SQLiteEventLog:
 
         events = await self._database.write(after)
         if events is not None and events.lines and not events.stream.is_finished:
-            self._hints.poll_fast()  # the caller waits for more events of this stream, so poll for them soon
+            self._hints.poll_fast()  # the caller waits for more events of this SSE stream, so poll for them soon
         return events
 
     async def delete(self, session_id: str) -> None:

@@ -102,7 +102,7 @@ class SQLiteStorage(FleetStorage):
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
-        # The callers' state needs its own session directory, so store this state in a separate file.
+        # A file has only one session directory, so store the state of callers in another file.
         states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
@@ -202,7 +202,7 @@ class _LoggedDatabase(Database):
         try:
             result = await call()
         except UnreadableRecord:
-            raise  # don't log an outage: only one record is unreadable, and the file is available
+            raise  # no outage: only one record is unreadable, and the file is available
         except OSError as error:
             if not self._failing:
                 logger.warning("the shared storage %s cannot be %s: %s", self.path, kind, error)
@@ -260,7 +260,7 @@ class SQLiteRateLimits:
             now, interval = self._now(), period_ms / limit
             sweep(connection, now, ["buckets"])
             found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
-            # Limit the stored time, which lies too far in the future if the clock was set back since.
+            # Limit the stored time. If the clock was set back, it lies too far in the future.
             full_at = now if found is None else min(max(found[0], now), now + burst * interval)
             wait = full_at + interval - now - burst * interval
             if wait > _ROUNDING:
