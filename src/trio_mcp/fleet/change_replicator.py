@@ -83,7 +83,7 @@ class ReplicatedNotifications:
         """The notifications of other replicas that were already received."""
 
     def encode(self, source: str, number: int, row: Method, params: Any) -> str | None:
-        """Return the change log entry for an extension notification; `None` if the entry would be too long.
+        """Return the change log entry for an extension notification. Return `None` if the entry would be too long.
 
         The notification is the ``number``-th that the server ``source`` has sent.
         """
@@ -93,7 +93,7 @@ class ReplicatedNotifications:
         return thing if len(thing) <= MAX_LENGTH else None
 
     def decode_new(self, changed: Collection[str], own_source: str) -> list[tuple[Method, Any]]:
-        """Return the extension notifications in ``changed`` that this replica receives for the first time.
+        """Decode the extension notifications in ``changed``, except those that this replica has already received.
 
         ``changed`` contains entries of the change log.
 
@@ -156,12 +156,13 @@ class ChangeReplicator:
 
     @property
     def cursor(self) -> ChangeCursor:
-        """The position in the shared change log up to which this replica has reported all changes; empty if unknown."""
+        """The position in the shared change log up to which this replica has reported all changes. It is empty if
+        unknown."""
         return self._cursor
 
     @property
     def unrecorded(self) -> Collection[str]:
-        """The changes made on this replica whose storage in the shared change log isn't confirmed yet."""
+        """The changes made on this replica that may still be missing from the shared change log."""
         return self._recording.union(self._pending)
 
     # Changes of this replica

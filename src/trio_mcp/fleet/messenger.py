@@ -126,7 +126,7 @@ class Messenger:
         """The time since which all heartbeats were on time."""
 
     async def is_dead(self, replica: str) -> bool:
-        """Return whether ``replica`` is known to be dead. While this is unknown, return false.
+        """Return true if ``replica`` is known to be dead. Return false if it is alive, or if its state is unknown.
 
         Raises an error if the storage fails.
 
@@ -141,7 +141,7 @@ class Messenger:
 
     @property
     def sent_count(self) -> int:
-        """The number of messages passed to `send` so far. Repeated attempts and acknowledgements don't count."""
+        """The number of messages passed to `send` so far, without repeated attempts and acknowledgements."""
         return self._last
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -199,8 +199,8 @@ class Messenger:
     # Sending
 
     async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
-        """Send ``content`` to the handler that ``replica`` has registered for messages of ``kind``, and return the
-        content of the acknowledgement.
+        """Send ``content`` to the handler of the replica ``replica`` for messages of ``kind``. Return the content of
+        the acknowledgement.
 
         Messages sent one after another arrive in order; messages sent concurrently arrive in any order.
 
@@ -247,7 +247,7 @@ class Messenger:
     # Receiving
 
     def register(self, kind: str, handler: Callable[[ReplicaMessage], None]) -> None:
-        """Register ``handler``, which is called once for each received message of this ``kind``.
+        """Register ``handler`` for the received messages of this ``kind``. It is called once for each message.
 
         The handler must not wait. It answers with `ReplicaMessage.ack` or `ReplicaMessage.refuse`, at once or later.
         """

@@ -115,7 +115,7 @@ class _ForwardedCall:
         letter.ack()
 
     def refuse_batches(self) -> None:
-        """Refuse all batches of messages that weren't sent to the client yet, because the client has disconnected."""
+        """Refuse all batches of messages that wait to be sent to the client, because the client has disconnected."""
         for letter, _ in self.batches.values():
             letter.refuse("the client has left")
         self.batches.clear()
@@ -145,8 +145,7 @@ class RetryForwarder:
 
     @property
     def is_idle(self) -> bool:
-        """True while this replica has forwarded no unfinished request, and runs no request that another replica has
-        forwarded."""
+        """True if this replica waits for no request that it has forwarded, and runs no request for another replica."""
         return not (self._forwarded or self.receiver.exchanges)
 
     # Lifecycle

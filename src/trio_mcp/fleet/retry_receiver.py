@@ -175,7 +175,7 @@ class RetryReceiver:
             await self._all_finished.park()
 
     def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
-        """Return those ``numbers`` for which no forwarded request is running on this replica.
+        """Return the numbers in ``numbers`` that belong to no forwarded request that is running on this replica.
 
         ``numbers`` are request numbers of the replica ``forwarder``.
         """

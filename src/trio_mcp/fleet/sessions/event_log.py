@@ -63,7 +63,7 @@ def new_holder(replica: Replica) -> str:
 
 
 def replica_of(holder: str) -> str:
-    """Return the id of the replica to which the holder name ``holder`` belongs. See `new_holder`.
+    """Return the id of the replica for which `new_holder` has made the holder name ``holder``.
 
     Returns an empty string for an empty name.
     """
@@ -120,7 +120,7 @@ async def forget_events(events: EventLog, session_id: str) -> None:
 
 
 async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: Callable[[OSError], None]) -> T:
-    """Call ``call`` again and again until the shared storage is available. Return the result of ``call``.
+    """Call ``call`` until it succeeds, because the shared storage may be unavailable. Return the result.
 
     If it still fails after `STORAGE_TIMEOUT` seconds, ``on_timeout`` is called once, and may raise.
     """
@@ -174,7 +174,7 @@ class StreamLog:
         finish: bool = False,
         more: int = 0,
     ) -> bool:
-        """Append ``lines`` to the SSE stream as events.
+        """Append the JSON-RPC messages ``lines`` to the SSE stream, as events.
 
         Returns false if ``holder`` may not append, or if the log has lost the events before the number ``first``. See
         `EventLog.append`.
@@ -214,7 +214,7 @@ class StreamLog:
             ) from None
 
     def touch(self, name: str) -> Awaitable[StoredEvents | None]:
-        """Extend the lifetime of the session's event log to `retention_ms` from now."""
+        """Extend the lifetime of the session's event log to `retention_ms` milliseconds from now."""
         return self.read_after(name, _BEYOND)
 
     def finish_dead(self, stream: StoredStream) -> Awaitable[bool]:

@@ -158,7 +158,7 @@ class SessionRouter:
         return partial(self._session_state.change, add_cancel(self._services.new_id(), request_id, told))
 
     async def deliver_all(self, deliveries: list[Delivery], posted: HttpRequest) -> bool:
-        """Forward a client's message to other replicas: await each of the ``deliveries`` in turn.
+        """Forward a client's message to other replicas, by awaiting the functions ``deliveries``.
 
         If a delivery fails, send an error response to the POST ``posted`` and return false.
         """

@@ -147,7 +147,7 @@ class SharedSession(ClientSession):
         return self.session_state.is_fresh and (state.initialized or not state.require_initialized)
 
     def on_hint(self) -> None:
-        """Handle a notification that another replica may have changed the session.
+        """Handle a notification that says that another replica may have changed the session.
 
         This reads the session again or, if this replica has no unfinished work for the session, closes this object.
         """
@@ -420,5 +420,6 @@ class SharedSession(ClientSession):
 
 
 def principal_text(principal: PrincipalId | None) -> str:
-    """Return a principal as the text that is stored in the session state; empty for an anonymous caller."""
+    """Return a principal as the text that is stored in the session state. Return an empty text for an anonymous
+    caller."""
     return "" if principal is None else principal.to_json()

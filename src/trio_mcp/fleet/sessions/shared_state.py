@@ -140,13 +140,14 @@ class SessionServices:
     # Changes of streams
 
     def watch_stream(self, session_id: str, stream: str) -> ChangeSignal:
-        """Return a signal that is set whenever any replica changes the SSE stream. `unwatch_stream` ends this."""
+        """Create a signal that is set whenever any replica changes the SSE stream. `unwatch_stream` removes the
+        signal."""
         signal = ChangeSignal(_POLL_INTERVAL)
         self._signals.setdefault((session_id, stream), set()).add(signal)
         return signal
 
     def unwatch_stream(self, session_id: str, stream: str, signal: ChangeSignal) -> None:
-        """Stop setting ``signal``, which `watch_stream` has returned, when a replica changes the SSE stream."""
+        """Remove ``signal``, which `watch_stream` has created for the SSE stream."""
         signals = self._signals.get((session_id, stream), set())
         signals.discard(signal)
         if not signals:
@@ -184,12 +185,11 @@ class SessionServices:
         return self._seal.open(kind, message, form)
 
     def seal_state(self, session_id: str, text: bytes) -> bytes:
-        """Return ``text``, an encoded session state, as it is stored. If the server has secrets, it is encrypted for
-        this session."""
+        """Return the encoded session state ``text`` as it is stored: encrypted if the server has secrets."""
         return text if self._state_keys is None else self._state_keys.seal(text, encoded(session_id))
 
     def read_state(self, session_id: str, stored: bytes) -> SessionState | None:
-        """Return the session state in ``stored``; `None` if this replica's secrets can't decrypt it.
+        """Return the decoded session state ``stored``. Return `None` if this replica's secrets can't decrypt it.
 
         The client then has to open another session. Raises `SessionStateUnreadable`.
         """
@@ -228,7 +228,7 @@ class _QueuedChange:
 
 
 class SharedSessionState:
-    """Reads the state of the legacy session ``session_id`` from the shared storage, and writes changes of the state.
+    """Reads the state of the MCP session ``session_id`` from the shared storage, and writes changes of the state.
 
     When the known state changes, ``on_changed`` is called with the state known before, or `None` the first time. When
     the session has ended, ``on_ended`` is called with the reason.
@@ -335,7 +335,7 @@ class SharedSessionState:
         return True
 
     def adopt(self, state: SessionState, mark: bytes) -> None:
-        """Use ``state``, which was just read or written, as the known state of the session.
+        """Use ``state``, which was just read or written, as the current state of the session.
 
         ``mark`` identifies this version of the state.
         """

@@ -61,7 +61,7 @@ _UNKNOWN: Final = "no stream of this session has this event id, or its stream is
 
 @define(eq=False)
 class StandaloneStreams:
-    """The SSE streams that the client of one legacy session opens with GET.
+    """The SSE streams that the client of one MCP session opens with GET.
 
     These are the standalone GET stream, for messages that belong to no request, and resumed streams.
 
@@ -110,8 +110,8 @@ class StandaloneStreams:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if, by the session state that this replica knows, another replica writes the session's standalone GET
-        stream.
+        """True if another replica writes the session's standalone GET stream, according to the session state that was
+        read last.
 
         The standalone GET stream is the SSE stream that a client opens with GET.
         """
@@ -306,7 +306,7 @@ class StandaloneStreams:
     # The following methods send messages that don't belong to a request of the client.
 
     def put_lines(self, lines: bytes) -> bool:
-        """Send ``lines``, which another replica has forwarded, on the standalone GET stream.
+        """Send the JSON-RPC messages ``lines``, which another replica has forwarded, on the standalone GET stream.
 
         Returns false if another replica writes that stream.
         """

@@ -42,7 +42,7 @@ older replicas would misread needs one."""
 
 
 class SessionStateUnreadable(UnreadableRecord):
-    """The stored state of a legacy session can't be read.
+    """The stored state of an MCP session can't be read.
 
     A later version wrote it, in a format or for a protocol revision that this replica doesn't know, or something other
     than a replica has changed it.
@@ -171,7 +171,7 @@ Change: TypeAlias = Callable[[SessionState], SessionState]
 
 
 def mark_initialized(state: SessionState) -> SessionState:
-    """Return the session state after the client has sent ``notifications/initialized``."""
+    """Return a copy of the session state that records that the client has sent ``notifications/initialized``."""
     return state if state.is_initialized else attrs.evolve(state, is_initialized=True)
 
 

@@ -110,7 +110,7 @@ class _AttachedResponse:
 
 @define(eq=False)
 class SharedStream:
-    """The SSE stream of a POST. See `ResumableStream`.
+    """The SSE stream in the response to a POST. A client can resume it on any replica. See `ResumableStream`.
 
     It stores the messages in ``outbox`` in the event log, and then sends them to the client.
 
@@ -329,11 +329,11 @@ class StandaloneStream:
 
     @property
     def sent_cursor(self) -> str:
-        """The id of the last event that a response has sent."""
+        """The id of the last event of the standalone GET stream that a response has sent."""
         return f"{self._name}-{self._sent}"
 
     async def write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` in the standalone GET stream, then send them to the client.
+        """Store the JSON-RPC messages ``lines`` in the standalone GET stream, then send them to the client.
 
         ``cursor`` is a position in the change log, or empty if unknown: the lines contain all changes up to this
         position.

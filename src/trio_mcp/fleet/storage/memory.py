@@ -33,7 +33,7 @@ _ROUNDING: Final = 1e-3
 
 
 class _MemoryChangeLog(WatchedByHints[ChangeHint]):
-    """A `ChangeLog` in memory, for replicas in one process.
+    """Stores changes of tools, resources and prompts in memory, for replicas in one process. See `ChangeLog`.
 
     A position in the log consists of the log's id and a record's number.
     """
@@ -83,7 +83,7 @@ class _Mailboxes:
 
 
 class _MemoryCourier:
-    """A `Courier` in memory, for replicas in one process.
+    """Sends messages between replicas in one process. See `Courier`.
 
     A message is lost only if the receiver's mailbox is full or closed.
     """
@@ -123,7 +123,7 @@ class _MemoryCourier:
 
 
 class _MemoryReplayGuard:
-    """A `ReplayGuard` in memory, for replicas in one process."""
+    """Stores, in memory, values that may be used only once, for replicas in one process. See `ReplayGuard`."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._digests = Expiring[bytes, bool](now)
@@ -136,7 +136,7 @@ class _MemoryReplayGuard:
 
 
 class _MemoryRateLimits:
-    """A `RateLimits` in memory, for replicas in one process."""
+    """Stores the token buckets of rate limits in memory, for replicas in one process. See `RateLimits`."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now

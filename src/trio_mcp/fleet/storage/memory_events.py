@@ -95,7 +95,7 @@ class _SessionStreams:
 
 
 class MemoryEventLog(WatchedByHints[tuple[str, str]]):
-    """An `EventLog` in memory, for replicas in one process. Its methods never wait."""
+    """Stores SSE events in memory, for replicas in one process. Its methods never wait. See `EventLog`."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now

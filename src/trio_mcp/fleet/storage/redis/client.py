@@ -342,7 +342,7 @@ class RedisClient:
 
 
 def node_name(node: Any) -> str:
-    """Return the host and port of a cluster node; an empty string without a cluster."""
+    """Return the host and port of a cluster node. Return an empty string without a cluster."""
     return "" if node is None else node.name
 
 
@@ -358,8 +358,7 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return a readable reason for an exception in `failures`: the text of its deepest cause. The reason contains no
-    credentials."""
+    """Return the text of the deepest cause of an exception in `failures`. The text contains no credentials."""
     failure = sole_exception(failure)
     while failure.__cause__ is not None and isinstance(failure.__cause__, failures()):
         failure = sole_exception(failure.__cause__)

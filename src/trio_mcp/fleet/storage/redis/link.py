@@ -75,8 +75,8 @@ class _PendingCommand:
 
 
 class Link:
-    """A connection to Redis that reconnects automatically. Open it with `open_link`. Any number of tasks can call its
-    methods concurrently."""
+    """A connection to Redis that reconnects automatically, and that many tasks can use at once. Open it with
+    `open_link`."""
 
     def __init__(self, address: RedisAddress, limit: float, own_channel: str, *, is_quiet: bool = False) -> None:
         self._address = address

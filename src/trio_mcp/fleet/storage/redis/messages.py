@@ -41,7 +41,7 @@ _SCRIPTS: Final = load_scripts("messages")
 
 
 class RedisChangeLog(WatchedByHints[ChangeHint]):
-    """A `ChangeLog` in Redis, in keys that begin with ``prefix``.
+    """Stores changes of tools, resources and prompts in Redis, in keys that begin with ``prefix``. See `ChangeLog`.
 
     Notifications are published on the channel ``bus``, and passed from there to ``watchers``. An unused log is deleted
     after 25 hours. If a `record` call that ended with `Uncertain` is repeated, readers may get its changes twice, which
@@ -133,7 +133,8 @@ message."""
 
 
 class RedisCourier:
-    """A `Courier` for ``replica`` in Redis, with keys and channels that begin with ``prefix``.
+    """Sends and receives the messages of the replica ``replica`` over Redis, in keys and channels that begin with
+    ``prefix``. See `Courier`.
 
     The owner must call `on_message` with each message on ``channel``, and `on_messages_lost` if messages may be lost.
 
@@ -220,7 +221,7 @@ class RedisCourier:
         await self.heartbeat_link.pipeline([[b"DEL", self._heartbeat_key(self._replica)]])
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return the members of ``replicas`` that are dead. See `Courier.find_dead`."""
+        """Return the dead replicas among ``replicas``. See `Courier.find_dead`."""
         if not replicas:
             return set()
         names = list(replicas)

@@ -31,7 +31,7 @@ _SCRIPTS: Final = load_scripts("sessions")
 
 
 class RedisSessionDirectory(WatchedByHints[str]):
-    """A `SessionDirectory` in Redis, in keys that begin with ``prefix``.
+    """Stores MCP sessions in Redis, in keys that begin with ``prefix``. See `SessionDirectory`.
 
     Notifications are published on the channel ``bus``, and passed from there to ``watchers``.
 
@@ -66,7 +66,7 @@ class RedisSessionDirectory(WatchedByHints[str]):
                 return None
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return a stored session; `None` if it doesn't exist. See `SessionDirectory.read`."""
+        """Return a stored session. Return `None` if it doesn't exist. See `SessionDirectory.read`."""
         name = encoded(session_id)
         found = await self._link.script(_SCRIPTS["session_read"], self._keys(name), [name, b"%d" % idle_ms])
         return None if found is None else StoredSession(*decode_columns("a session", found, SESSION))
@@ -93,7 +93,7 @@ _PARTS: Final = (b"log", b"older", b"newest", b"finished")
 
 
 class RedisEventLog(WatchedByHints[tuple[str, str]]):
-    """An `EventLog` in Redis, in keys that begin with ``prefix``.
+    """Stores SSE events in Redis, in keys that begin with ``prefix``. See `EventLog`.
 
     Notifications are published on the channel ``bus``, and passed from there to ``watchers``.
 
@@ -210,6 +210,6 @@ def encode_hint(session_id: str, stream: str) -> bytes:
 
 
 def decode_hint(message: bytes) -> tuple[str, str]:
-    """Return the session id and the stream name in ``message``, which `encode_hint` has made."""
+    """Return the session id and the stream name in a message that `encode_hint` has made."""
     length, _, names = message[1:].partition(b":")
     return decoded(names[: int(length)]), decoded(names[int(length) :])

@@ -298,7 +298,7 @@ class Bus:
 
 
 class RedisReplayGuard:
-    """A `ReplayGuard` that stores its values in Redis, in keys that begin with ``prefix``.
+    """Stores, in Redis, values that may be used only once, in keys that begin with ``prefix``. See `ReplayGuard`.
 
     An `add` that ended with `Uncertain` may have stored the value. If it is repeated, it may return false although the
     value wasn't used before. Therefore treat `Uncertain` and `StoreDown` as "already used" and refuse the value; the
@@ -317,7 +317,7 @@ class RedisReplayGuard:
 
 
 class RedisRateLimits:
-    """A `RateLimits` that stores its token buckets in Redis, in keys that begin with ``prefix``.
+    """Stores the token buckets of rate limits in Redis, in keys that begin with ``prefix``. See `RateLimits`.
 
     A bucket is stored until it is full. Its name is stored as a hash, so it can't be read in Redis. An `acquire` that
     ended with `Uncertain` may have taken a token; if it is repeated, it may take another one.

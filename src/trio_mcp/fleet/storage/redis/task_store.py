@@ -64,7 +64,8 @@ _RunScript: TypeAlias = Callable[[Script, Sequence[Value]], Awaitable[Any]]
 
 
 class RedisTaskStore:
-    """A `TaskStore` in Redis 7 or Valkey. All keys begin with ``prefix`` and share one cluster slot.
+    """Stores the records of MCP tasks in Redis 7 or Valkey. All keys begin with ``prefix`` and share one cluster slot.
+    See `TaskStore`.
 
     The clock is that of Redis. A change is as safe as Redis is configured to keep it. If a restart or a failover loses
     the latest changes, no write succeeds that was based on a lost write, and no holder can write whose claim was lost.
@@ -132,7 +133,7 @@ class RedisTaskStore:
         return bool(await self._run(_SCRIPTS["task_void"], [encoded(task_id), retention_ms]))
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the record of a task; `None` if it doesn't exist. See `TaskStore.read`."""
+        """Return the record of a task. Return `None` if it doesn't exist. See `TaskStore.read`."""
         now, fields = await self._run(_SCRIPTS["task_read"], [encoded(task_id)])
         if fields is None:
             return None
@@ -170,7 +171,7 @@ class RedisTaskStore:
         return page
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim tasks that no running process holds, and return their records. See `TaskStore.claim`."""
+        """Claim tasks that no running process has claimed, and return their records. See `TaskStore.claim`."""
         queues = [
             _queue(form, key)
             for name in names

@@ -23,7 +23,8 @@ _MOST_DIGITS: Final = 18
 
 
 class SQLiteChangeLog:
-    """A `ChangeLog` in a SQLite file. A position in the log consists of the file's id and a record's number."""
+    """Stores changes of tools, resources and prompts in a SQLite file. A position in this log is the file's id and a
+    record's number. See `ChangeLog`."""
 
     def __init__(self, database: Database, hints: HintPoller) -> None:
         self._database = database
@@ -101,7 +102,8 @@ SELECT count(*), total(length(letter)), (
 
 
 class SQLiteCourier:
-    """A `Courier` in a SQLite file. Each message is a row. The receiver deletes the row.
+    """Sends messages between replicas in a SQLite file. Each message is a row, which the receiver deletes. See
+    `Courier`.
 
     A row without content means that messages were lost.
     """
@@ -174,7 +176,7 @@ class SQLiteCourier:
         await self._database.write(leave)
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return the members of ``replicas`` that are dead. See `Courier.find_dead`."""
+        """Return the dead replicas among ``replicas``. See `Courier.find_dead`."""
 
         def dead(connection: sqlite3.Connection) -> Collection[str]:
             now = self._now()

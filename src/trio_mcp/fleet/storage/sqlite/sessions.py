@@ -74,7 +74,7 @@ def _largest_caller(connection: sqlite3.Connection, now: int) -> bytes | None:
 
 
 class SQLiteSessionDirectory:
-    """A `SessionDirectory` in a SQLite file."""
+    """Stores MCP sessions in a SQLite file. See `SessionDirectory`."""
 
     def __init__(self, database: Database, hints: HintPoller, now: Callable[[], int]) -> None:
         self._database = database
@@ -219,7 +219,7 @@ class _SessionLog:
             self._execute("UPDATE logs SET until = ? WHERE number = ?", until, self._number)
 
     def find(self, name: str) -> _StreamRow | None:
-        """Return the SSE stream ``name`` of the session; `None` if it doesn't exist."""
+        """Return the SSE stream ``name`` of the session. Return `None` if it doesn't exist."""
         found = self._execute(
             "SELECT number, holder, request_id, last, dropped, note, finished IS NOT NULL"
             " FROM streams WHERE log = ? AND name = ?",
@@ -243,8 +243,8 @@ class _SessionLog:
         self._execute("UPDATE streams SET holder = ? WHERE number = ?", encoded(holder), stream.number)
 
     def append(self, stream: _StreamRow, lines: Sequence[bytes], limit: int, note: bytes | None = None) -> None:
-        """Append ``lines`` to the SSE stream as events. If the session's events exceed ``limit`` bytes, the oldest are
-        dropped."""
+        """Append the JSON-RPC messages ``lines`` to the SSE stream, as events. If the session's events exceed ``limit``
+        bytes, the oldest are dropped."""
         last = stream.stored.last + len(lines)
         self._connection.executemany(
             "INSERT INTO events (log, stream, place, line) VALUES (?, ?, ?, ?)",
@@ -281,7 +281,7 @@ class _SessionLog:
         )
 
     def lines_after(self, stream: _StreamRow, number: int) -> list[bytes]:
-        """Return the events of the SSE stream after the event ``number``, as lines."""
+        """Return the JSON-RPC messages in the events of the SSE stream after the event ``number``."""
         rows = self._execute(
             "SELECT line FROM events WHERE stream = ? AND place > ? ORDER BY place", stream.number, number
         )
@@ -289,7 +289,7 @@ class _SessionLog:
 
 
 class SQLiteEventLog:
-    """An `EventLog` in a SQLite file."""
+    """Stores SSE events in a SQLite file. See `EventLog`."""
 
     def __init__(self, database: Database, hints: HintPoller, now: Callable[[], int]) -> None:
         self._database = database

@@ -216,7 +216,7 @@ class _LoggedDatabase(Database):
 
 
 class SQLiteReplayGuard:
-    """A `ReplayGuard` in a SQLite file."""
+    """Stores, in a SQLite file, values that may be used only once. See `ReplayGuard`."""
 
     def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self._database = database
@@ -243,7 +243,7 @@ _ROUNDING: Final = 0.01
 
 
 class SQLiteRateLimits:
-    """A `RateLimits` in a SQLite file."""
+    """Stores the token buckets of rate limits in a SQLite file. See `RateLimits`."""
 
     def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self._database = database
