@@ -122,8 +122,8 @@ class ToolPins:
         """For each member with held tools, the hashes of all its tools when the held tools were last logged."""
 
     def held_of(self, member: str, tools: Iterable[Tool], named: Callable[[str], str]) -> list[HeldTool]:
-        """Return the members of ``tools``, tools of the server ``member``, that a person must approve before the group
-        offers them.
+        """Return the tools in ``tools`` that a person must approve before the group offers them. They belong to the
+        server ``member``.
 
         Tools that have changed since their approval are also logged. The function ``named`` returns a tool's catalogue
         name.
@@ -153,7 +153,7 @@ class ToolPins:
             logger.warning("tools of member %s %s: %s%s", member, _OUTCOMES[self.policy], names, more)
 
     def load(self) -> bool:
-        """Read the file of approved tools, if it has changed since the last time.
+        """Read the file of approved tools, if it has changed since it was last read.
 
         Returns whether the file was read. Blocks. Raises `ConfigError` if the file is unreadable or invalid.
         """

@@ -138,7 +138,7 @@ class ProxyConnection:
     # Requests
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Return the response to a client's request, if the proxy needs to wait for nothing.
+        """Return the response to a client's request, if the proxy can respond at once, without the upstream server.
 
         Otherwise return a marker, so that the caller calls `answer`. See `RequestHandler.answer_now`.
         """
@@ -318,7 +318,7 @@ class ReadingOrder:
         the event that starts its turn."""
 
     def add(self, request: InboundRequest) -> None:
-        """Record that ``request`` was read after all requests that were added before."""
+        """Record that the proxy has read ``request``, after all requests that were added before."""
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:

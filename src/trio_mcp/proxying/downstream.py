@@ -49,8 +49,8 @@ _MAX_IDS: Final = 64
 
 
 def record_request(request_id: RequestId) -> None:
-    """Record that the request ``request_id`` to the upstream server forwards the client's call of the current trio
-    task.
+    """Record that the request ``request_id`` to the upstream server belongs to the client's call that the current trio
+    task forwards.
 
     Does nothing if the current task forwards no call.
     """
@@ -252,7 +252,7 @@ class Downstream(ABC):
 
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request that the upstream server has made outside of known calls. Return the client's
+        """Forward a request of the upstream server that belongs to no known call to the client. Return the client's
         response.
 
         The request is for sampling, elicitation or roots.
@@ -374,7 +374,7 @@ class ProxyClient(Downstream):
         return (self.connection if scope is None else scope).exchange.party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request that the upstream server has made outside of known calls, and return the client's
+        """Forward a request of the upstream server that belongs to no known call to the client. Return the client's
         response.
 
         Raises the errors of `Connection.request`.
@@ -459,8 +459,7 @@ class ProxyClient(Downstream):
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
-        """Return whether this client can receive, at this moment, an extension message of the protocol revision
-        ``revision``.
+        """Return whether the client can now receive messages of extensions in the protocol revision ``revision``.
 
         For a legacy revision, the client must have completed a legacy handshake. For a modern one, it must be waiting
         for a response.

@@ -142,7 +142,7 @@ class ExtensionFilter:
         return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
-        """Return the members of ``extensions`` that the proxy forwards for a client with the protocol revision
+        """Return the part of ``extensions`` that the proxy forwards for a client with the protocol revision
         ``revision``.
 
         The client or the upstream server has declared them.
@@ -190,8 +190,8 @@ _CAPABILITY: Final = f"extensions.{CANCEL_ACKNOWLEDGED}"
 
 
 def remember_endings(host: RequestHost) -> None:
-    """Make ``host`` remember how its clients' cancelled calls have ended. Clients can ask for this with the extension
-    `CancelAcknowledged`."""
+    """Make ``host`` remember how its clients' cancelled calls have ended. The extension `CancelAcknowledged` reports
+    this to clients."""
     host.endings = Endings(host.alarms, host.limits, CANCELS.max_wait)
 
 
@@ -228,8 +228,8 @@ async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObjec
 
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
-    """If the ``with`` block's call to the upstream server is cancelled, request from that server how the call has
-    ended.
+    """If a call to the upstream server is cancelled inside the ``with`` block, request from that server how the call
+    has ended.
 
     The client of ``scope`` must have declared the extension `CancelAcknowledged`.
 

@@ -95,7 +95,7 @@ def _any_function() -> UserFunction:
 
 
 class MemberOffers:
-    """Creates the gateway's tools, prompts and resources from the entries of the catalogue of the gateway's group."""
+    """Creates the gateway's tools, prompts and resources from the catalogue of the gateway's group."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self.forwarder = forwarder
@@ -197,7 +197,8 @@ class MemberResources(Resources):
         self.news.unpark_all()
 
     def watched_of(self, member: str) -> set[str]:
-        """Return the member server's URIs of those resources of ``member`` that clients watch."""
+        """Return the URIs of the resources of ``member`` that clients watch. They are the URIs that the member server
+        itself uses."""
         return set(self._watchers.get(member, ()))
 
 

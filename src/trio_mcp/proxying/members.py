@@ -42,7 +42,8 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """A client of a gateway, as the gateway's connection to one member server sees it.
+    """Represents one client of a gateway in the connection to a member server, whose messages it forwards to this
+    client.
 
     The client gets the member's logs and requests only within its calls in flight. The gateway itself notifies the
     client of changes.
@@ -124,7 +125,7 @@ class GatewayCaller(Downstream):
 
 
 class MemberUpstream(Upstream):
-    """A member server of a gateway's group, as the upstream server of the gateway's clients.
+    """The upstream server of a gateway's clients: one member server of the gateway's group.
 
     Members' tasks aren't forwarded to clients: the gateway waits for the end of these tasks, since it has tasks of its
     own.

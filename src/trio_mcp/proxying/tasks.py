@@ -129,8 +129,8 @@ class KnownTasks:
 
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
-        """While the ``with`` block runs, the upstream server runs ``call`` as an MCP task, and the proxy waits for this
-        task.
+        """While the ``with`` block runs, record that the upstream server runs ``call`` as an MCP task for which the
+        proxy waits.
 
         Messages of the task belong to the call. Yields a function to call with the task's id.
         """
@@ -157,7 +157,7 @@ class KnownTasks:
         return None if task_id is None else self.waiting.get(task_id)
 
     def clients_concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return the members of ``downstreams`` to which a request of the upstream server may be forwarded.
+        """Return the clients in ``downstreams`` to which a request of the upstream server may be forwarded.
 
         If the request concerns a task whose client is known, this is only that client.
         """
@@ -174,7 +174,7 @@ class KnownTasks:
         return related_task_of(params) is not None
 
     def recipients(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return the members of ``downstreams`` to which a message of the upstream server may be forwarded.
+        """Return the clients in ``downstreams`` to which a message of the upstream server may be forwarded.
 
         The message of an MCP task is only for the task's owner. If the owner is unknown, it is only for a client that
         doesn't share the upstream connection.

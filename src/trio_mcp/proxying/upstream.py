@@ -299,8 +299,8 @@ class Upstream(Relay):
     def listen(
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_extension: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
-        """While the ``with`` block runs, open a stream of the changes that the upstream server (modern protocol
-        revision) reports. See `Client.listen`.
+        """Open a stream of the changes that an upstream server in a modern protocol revision reports. It is closed
+        after the ``with`` block. See `Client.listen`.
 
         ``meta`` is the ``_meta`` of the request; ``on_task`` gets the states of tasks, and ``on_extension`` the
         notifications of extensions.
@@ -378,8 +378,8 @@ class Upstream(Relay):
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
-        """Lower the upstream server's log level to ``level`` if it is higher, and if the server has a legacy protocol
-        revision.
+        """If the upstream server has a legacy protocol revision and a higher log level than ``level``, lower its log
+        level to ``level``.
 
         A request of a client wants log messages of this level.
         """
@@ -444,7 +444,7 @@ class ListedTools:
         return self._changes
 
     def learn(self, result: Any, listing: int) -> None:
-        """Store the headers of the tools in ``result``, a result of ``tools/list``.
+        """Store which headers the tools in ``result``, a result of ``tools/list``, require.
 
         If the tools have changed since the marker ``listing`` was made, do nothing.
         """

@@ -165,8 +165,8 @@ _beginnings: Final = msgspec.json.Decoder(list[_MessageHead] | _MessageHead)
 
 
 def head_of(data: bytes | msgspec.Raw) -> Any:
-    """Return the message in ``data`` without its parameters and result. Returns a list of such messages for a batch,
-    and `None` if ``data`` isn't a message."""
+    """Return a copy of the message ``data`` without its parameters and result. Return a list for a batch, and `None` if
+    ``data`` isn't a message."""
     try:
         return msgspec.to_builtins(_beginnings.decode(data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -41,7 +41,7 @@ class Tick:
 
 @define(eq=False)
 class ProcessStart:
-    """The start of a server process by its client, on the time axis."""
+    """The time span in which a client started its server process."""
 
     pid: int
     started_at: float
@@ -51,8 +51,8 @@ class ProcessStart:
 
     @property
     def ended_at(self) -> float:
-        """The time when the process was ready. In a damaged recording that time can be before ``started_at``; then it
-        is ``started_at``."""
+        """The time ``ready_at``. It is ``started_at`` if ``ready_at`` is unknown or, in a damaged recording, earlier
+        than ``started_at``."""
         return self.started_at if self.ready_at is None else max(self.ready_at, self.started_at)
 
 
@@ -359,8 +359,8 @@ class RecordingReader:
     # Both sides
 
     def is_other_side_of(self, other: RecordingReader) -> bool:
-        """Return whether this recording and ``other`` come from the two sides of one connection: one client, one
-        server, the same first requests."""
+        """Return whether ``other`` is the other side's recording of the same connection: the roles differ, and the
+        first requests are equal."""
         if self.role == other.role:
             return False
         mine = [(key, each[0].method) for key, each in islice(self.requests.items(), _COMPARED)]
@@ -370,7 +370,7 @@ class RecordingReader:
         return common > 0 and 2 * common >= min(len(mine), len(other.requests))
 
     def all(self) -> Iterator[TimedRequest]:
-        """Return all requests of the recording, grouped by origin and id."""
+        """Yield all requests of the recording, grouped by sender and id."""
         for each in self.requests.values():
             yield from each
 

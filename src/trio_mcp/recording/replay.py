@@ -124,8 +124,8 @@ async def replay(
     side: Literal["client", "server"] = "client",
     patience: float = 10.0,
 ) -> list[Difference]:
-    """Replay one ``side`` of ``recorded`` over ``transport``. Returns the differences between the recorded and the live
-    messages of the other side.
+    """Send the messages of one ``side`` of ``recorded`` again over ``transport``. Return how the other side's messages
+    differ from the recorded ones.
 
     A message can be up to ``patience`` seconds late. The transport is closed at the end.
 
