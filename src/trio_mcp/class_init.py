@@ -58,7 +58,7 @@ def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -
 
 
 def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
-    """Return the ``__init__`` method for the class ``kind``, which has `own_fields`.
+    """Return the ``__init__`` method for the class ``kind``, whose fields are stored by `own_fields`.
 
     Return `None` if only attrs can generate the method.
     """
@@ -106,7 +106,7 @@ def _settable_fields(kind: type, frozen: bool) -> tuple[Field, ...] | None:
 
 @cache
 def plain_fields(kind: type) -> tuple[Field, ...] | None:
-    """Return the fields of a class that has `own_fields`, including inherited fields.
+    """Return the fields that `own_fields` has stored for a class and its base classes.
 
     Return `None` if one of the fields needs attrs itself.
     """

@@ -18,7 +18,7 @@ from typing import Any, AnyStr, Final, NoReturn, cast
 
 
 def extra(module: str, message: str) -> Any:
-    """Return ``module``, or a placeholder for a package that isn't installed.
+    """Import the module ``module``, and return it. If its package isn't installed, return a placeholder.
 
     Using an attribute of the placeholder raises `ImportError` with ``message``.
     """
@@ -29,7 +29,7 @@ def extra(module: str, message: str) -> Any:
 
 
 def require(module: object) -> None:
-    """Raise `ImportError` if ``module``, a result of `extra`, isn't installed."""
+    """Raise `ImportError` if ``module`` is the placeholder that `extra` returns for a package that isn't installed."""
     if isinstance(module, _Missing):
         module.fail()
 

@@ -196,7 +196,7 @@ class NoServers(ConfigError):
 
 @frozen
 class Config:
-    """The content of a configuration file: its servers, as members for `open_group`, its problems, and its ignored
+    """The content of a configuration file: its servers (as members for `open_group`), its problems, and its ignored
     keys."""
 
     members: dict[str, MemberDescription]
@@ -434,7 +434,7 @@ def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
     tools = fields.get("tools")
     if not isinstance(tools, dict):
         return {}
-    from .transforms import ToolTransform  # imported late, because few files have transforms
+    from .transforms import ToolTransform  # import the module only here, because few files have tool transforms
 
     transforms = dict[str, ToolTransform]()
     for name, tool in cast("dict[str, Any]", tools).items():

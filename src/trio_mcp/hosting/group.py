@@ -458,7 +458,7 @@ async def open_group(
 
 
 async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
-    from .pins import ToolPins  # imported late, because few groups have pins
+    from .pins import ToolPins  # import the module only here, because few groups have pins
 
     pins = pin if isinstance(pin, ToolPins) else ToolPins(pin)
     await trio.to_thread.run_sync(pins.load)

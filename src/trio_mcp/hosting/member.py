@@ -58,10 +58,8 @@ Options = TypeVar("Options", ClientOptions, CallHandlers)
 
 
 def options_for_member(name: str, options: Options) -> Options:
-    """Return the client ``options`` for the server ``name``, with all handlers and callbacks wrapped.
-
-    Inside them, `current_member` returns ``name``.
-    """
+    """Return a copy of the client ``options`` for the server ``name``. The handlers and callbacks are wrapped, so that
+    `current_member` returns ``name`` inside them."""
     return cast("Options", {key: _wrapped_option(name, key, value) for key, value in options.items()})
 
 

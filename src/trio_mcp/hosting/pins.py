@@ -267,7 +267,7 @@ def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:
 
     Symbolic links aren't followed, because they could lead to another file.
     """
-    import fcntl  # imported late, because not every platform has fcntl
+    import fcntl  # import fcntl only here, because not every platform has it
 
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -347,7 +347,7 @@ class Inspection:
         number, answer = asked.get("question"), asked.get("answer")
         if not (isinstance(number, int) and isinstance(answer, dict)):
             raise InvalidPageRequest(
-                "'answer' must be an object, and 'question' the number of the input request that it answers"
+                "'answer' must be an object, and 'question' must be the number of an input request"
             )
         self._questions.answer(number, cast("JSONObject", answer))
 

@@ -246,7 +246,7 @@ def decoded(text: str) -> str:
     try:
         content = base64.b64decode(match[1], validate=True)
         if base64.b64encode(content).decode() != match[1]:
-            raise binascii.Error("not the canonical base64 form of the bytes")
+            raise binascii.Error("the base64 text is not in canonical form")
         return content.decode()
     except ValueError:
         raise ValueError("invalid header value: it must be UTF-8 text in base64") from None

@@ -221,7 +221,7 @@ class SchemaValidator:
     """
 
     def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
-        import jsonschema_rs  # imported late: jsonschema-rs loads slowly, and most servers don't need it
+        import jsonschema_rs  # import jsonschema-rs only here: it loads slowly, and most servers don't need it
 
         patterns = jsonschema_rs.RegexOptions(size_limit=pattern_limit, dfa_size_limit=pattern_limit)
 

@@ -160,7 +160,7 @@ class ForwardedCall:
         level: Any = event.params.get("level")
         request = self.scope.request
         minimum = request.log_level
-        # On legacy connections, forward messages of all levels until the client sets a level.
+        # In legacy protocol revisions, forward log messages of all levels until the client sets a level.
         if request.revision.handshake:
             minimum = self.downstream.log_level if self.downstream.level_is_set else "debug"
         return isinstance(level, str) and minimum is not None and should_log(level, minimum)

@@ -211,7 +211,7 @@ class Tool:
     execution: ToolExecution | None = since("2025-11-25", until="2025-11-25")
     meta: JSONObject | None = since("2025-06-18")
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which should see only the real attributes
+    if not TYPE_CHECKING:  # hide the names of other SDKs from type checkers, so that these suggest the real names
         inputSchema = Renamed("input_schema")
         outputSchema = Renamed("output_schema")
 
@@ -263,7 +263,7 @@ class CallToolResult:
     tool. The client sets this field, which is never sent. `None` if the content matches, or if the client hasn't listed
     the tool."""
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which should see only the real attributes
+    if not TYPE_CHECKING:  # hide the names of other SDKs from type checkers, so that these suggest the real names
         isError = Renamed("is_error")
         structuredContent = Renamed("structured_content")
         data = Renamed("structured_content")

@@ -177,7 +177,7 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
     A connection that is silent for ``max_idle`` seconds is closed. Only a cluster gets a command at once. Raises the
     errors in `failures`, and groups of them.
     """
-    from coredis import connection  # coredis is imported late, because its import takes 0.2 s
+    from coredis import connection  # import coredis only here, because its import takes 0.2 s
     from coredis.pool import ConnectionPool
 
     hosts = [connection.TCPLocation(host, port) for host, port in address.hosts]
