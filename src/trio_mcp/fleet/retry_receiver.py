@@ -164,8 +164,8 @@ class RetryReceiver:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def cancel_all(self, reason: str) -> None:
-        """Cancel all forwarded requests, because the server is shutting down. Error responses are sent to the replicas
-        that forwarded them."""
+        """Cancel all forwarded requests, because the server is shutting down. If there is time, send error responses
+        to the replicas that forwarded them."""
         for exchange in tuple(self.exchanges.values()):
             exchange.cancel_all(CancelCause.SHUTDOWN, reason)
 

@@ -334,8 +334,7 @@ class Catalogue:
         return CatalogueEntry[Any](self._tool_name(member, tool.name), member, tool, transform)
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
-        """Return the members of ``tools`` that are approved. Store all other tools in `held` until they are
-        approved."""
+        """Return the approved tools in ``tools``. Store all other tools in `held` until they are approved."""
         held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})

@@ -99,7 +99,7 @@ class Group:
         self._feed: ChangeFeed[MemberStatus] = ChangeFeed()
         self._closed = False
         self._run = current_run()
-        # Connections run in the context of the group, not in the context of the trio task that calls `add`.
+        # The connections to servers run in the group's contextvars context, not in the context of `add`'s caller.
         self._context = contextvars.copy_context()
 
     # Members

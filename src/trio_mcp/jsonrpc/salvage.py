@@ -129,7 +129,7 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
                 run = brackets[1]
                 depth += len(run) if run[0] in b"[{" else -len(run)
                 at = brackets.end()
-            at += depth  # if there is one bracket too many, it closes the outer object
+            at += depth  # a surplus closing bracket belongs to the outer object
         following = _NEXT.match(line, at)
         if following is None:
             following = _NEXT_OBJECT.match(line, at)

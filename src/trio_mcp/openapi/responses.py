@@ -199,14 +199,14 @@ def status_of(response: httpx2.Response) -> str:
 
 
 async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
-    """Read the body of an HTTP response. Return the body and an error text. The error text is empty if the body is
-    complete."""
+    """Read the body of an HTTP response. Return the body, which may be truncated, and an error text, which is empty if
+    the body is complete."""
     try:
         body = response.content  # raises unless an event hook of the author's HTTP client has already read the body
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
-        # refuse repeated codings: 4 GiB that are compressed three times with gzip have only 300 bytes
+        # refuse unknown or repeated codings: 4 GiB that are compressed three times with gzip have only 300 bytes
         if codings and codings not in _CODINGS:
             return b"", "the body has a content coding other than gzip"
         try:

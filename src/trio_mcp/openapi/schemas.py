@@ -153,7 +153,7 @@ class Schemas:
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
             raise ValueError(f"a schema has the keyword {refused[0]}, which is not supported")
         if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
-            # Leave out regular expressions that can't be used. The API itself checks the property names.
+            # Leave out keywords with regular expressions that can't be used. The API itself checks the property names.
             schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
         if "$ref" in schema:
@@ -193,8 +193,8 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Convert a part of ``allOf``. Properties in ``gone`` are left out. A referenced component that requires one of
-        them is copied."""
+        """Convert a part of ``allOf``. Properties in ``gone`` are left out. A component that requires one of them is
+        copied instead of being referenced."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 

@@ -185,7 +185,8 @@ class SessionServices:
         return self._seal.open(kind, message, form)
 
     def seal_state(self, session_id: str, text: bytes) -> bytes:
-        """Return the encoded session state ``text`` as it is stored: encrypted if the server has secrets."""
+        """Return the encoded session state ``text`` as it is stored. If the server has secrets, it is encrypted for
+        this session."""
         return text if self._state_keys is None else self._state_keys.seal(text, encoded(session_id))
 
     def read_state(self, session_id: str, stored: bytes) -> SessionState | None:

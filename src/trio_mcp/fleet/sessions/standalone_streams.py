@@ -327,7 +327,7 @@ class StandaloneStreams:
             while True:
                 lines = bytes(await outbox.take())
                 place = ""
-                # If the outbox is empty, the lines contain all changes before the current position in the change log.
+                # If the outbox is empty, the lines contain all changes up to the current position in the change log.
                 if not outbox.size:
                     place, self._notified_cursor = (
                         self._services.changes.cursor if self.is_open else self._notified_cursor,
@@ -406,7 +406,7 @@ class StandaloneStreams:
 
 
 async def _pause(attempt: int) -> None:
-    """Wait for a delay that grows with ``attempt``, the number of the write attempt that follows.
+    """Wait after the failed write attempt with the number ``attempt``, before the next attempt.
 
     The second attempt follows at once, because the session state was just read again.
     """

@@ -34,12 +34,12 @@ Value: TypeAlias = bytes | str | int
 
 _FORBIDDEN: Final = frozenset(
     {
-        # These commands block the connection. XREAD and XREADGROUP block only with their option BLOCK.
+        # BLPOP and similar commands block the connection. XREAD and XREADGROUP block only with their option BLOCK.
         *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
-        # Such commands make Redis send messages that aren't replies to commands.
+        # SUBSCRIBE and similar commands make Redis send messages that aren't replies to commands.
         *("MONITOR", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC"),
         "UNSUBSCRIBE",
-        # Such commands change the state of the connection, which another caller uses next.
+        # AUTH and similar commands change the state of the connection, which another caller uses next.
         *("ASKING", "AUTH", "CLIENT", "DISCARD", "EXEC", "HELLO", "MULTI", "QUIT", "READONLY", "READWRITE", "RESET"),
         *("SELECT", "UNWATCH", "WATCH"),
     }
