@@ -39,7 +39,7 @@ def _all_fields(kind: type) -> dict[str, str]:
         return {}
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}
-    for base in definition.bases:  # not `kind.__bases__`, because a TypedDict has other bases at run time
+    for base in definition.bases:  # don't use `kind.__bases__`, because a TypedDict has other bases at run time
         named = vars(sys.modules[kind.__module__]).get(ast.unparse(base))
         if isinstance(named, type) and named.__module__.startswith("trio_mcp."):
             found |= _all_fields(named)

@@ -225,7 +225,7 @@ class RetryForwarder:
             call.is_over = True
             words = f"the process that ran this call cannot continue it: {error}; call again"
             raise CodedError(REPLICA_LOST, words) from None
-        except OSError as error:  # no warning, because the storage logs its own outages
+        except OSError as error:  # don't log a warning, because the storage logs its own outages
             logger.debug("could not forward a retry to the replica %s: %s", call.owner, error)
             raise scope.exchange.unavailable(_UNREACHABLE) from None
         call.is_accepted = True

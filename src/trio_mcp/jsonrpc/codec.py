@@ -409,7 +409,7 @@ def decode_members(text: bytes) -> dict[str, Any]:
 
 
 def _is_finite(value: Any) -> bool:
-    pending = [value]  # a loop, not recursion, because the value may be nested too deeply
+    pending = [value]  # use a loop, not recursion, because the value may be nested deeply
     while pending:
         item = pending.pop()
         if isinstance(item, float):

@@ -202,7 +202,7 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
     """Read the body of an HTTP response. Return the body, which may be truncated, and an error text, which is empty if
     the body is complete."""
     try:
-        body = response.content  # raises unless an event hook of the author's HTTP client has already read the body
+        body = response.content  # this raises an error unless an event hook of the HTTP client has read the body
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]

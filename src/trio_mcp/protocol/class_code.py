@@ -56,7 +56,7 @@ def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], s
     """
     names: dict[str, Any] = {"kind": kind}
     arguments: list[str] = []
-    in_order = True  # positional arguments are faster than keyword arguments
+    in_order = True  # pass positional arguments, because they are faster than keyword arguments
     for field in fields_of(kind):
         if not field.init or field.name == skipped or not (revision is None or is_in_revision(field, revision)):
             in_order = False

@@ -317,7 +317,7 @@ class _GrowthCalculator:
         part.most = _TOO_MANY
         if self._left < 0:
             return
-        inside: Counter[_Part] = Counter()  # Counter({part: 1}) would take ten times as long
+        inside: Counter[_Part] = Counter()  # don't write Counter({part: 1}), which takes ten times as long
         inside[part] = 1
         for each in part.here:
             self._left -= len(each.inside)

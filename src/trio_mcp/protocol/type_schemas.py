@@ -39,7 +39,7 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
             schema = kind.schema(part)
         else:
             schema = _with_definitions(kind, read, prefix, inner)
-        return schema or {"description": kind.__name__}  # msgspec treats {} as no schema
+        return schema or {"description": kind.__name__}  # never return {}, which msgspec treats as no schema
 
     try:
         infos: Any = [info for info in types_in(kind, adapted=False) if not isinstance(info, kinds.CustomType)]

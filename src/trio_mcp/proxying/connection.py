@@ -246,7 +246,7 @@ class ProxyConnection:
             return _DONE
         if len(subscriptions) >= self.connection.limits.max_subscriptions:
             raise too_many_subscriptions()
-        subscriptions.add(uri)  # before the request, so that no change is missed
+        subscriptions.add(uri)  # register the subscription before the request is sent, so that no change is missed
         try:
             await upstream.subscribe(uri)
         except BaseException:

@@ -94,7 +94,7 @@ async def forward(
                 downstream.urls.add_required(error)
             raise upstream_error(error) from None
         finally:
-            request = scope.request  # the latest retry, if the client has retried the request meanwhile
+            request = scope.request  # if the client has retried the request meanwhile, use the latest retry
         await call.caught_up()
     if not isinstance(result, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the upstream server returned an invalid result")
@@ -240,7 +240,7 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
     async def report(told: Progress) -> None:
         # Don't limit the rate of progress reports here, because the upstream client has already limited it.
         await scope.outbox.room()
-        request = scope.request  # the latest retry, if the client has retried the request meanwhile
+        request = scope.request  # if the client has retried the request meanwhile, use the latest retry
         if request.progress_token is not None:
             params = ProgressParams(request.progress_token, told.progress, told.total, told.message)
             line = frame_notification("notifications/progress", unstructure(params, request.revision))

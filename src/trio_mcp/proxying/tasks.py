@@ -202,7 +202,7 @@ class KnownTasks:
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
         if downstream.is_connectionless:
-            return  # such a client gets no progress notifications after its call
+            return  # a client without a connection gets no progress notifications after its call
         for task_id in [each for each, (wishing, _) in self.tokens.items() if wishing is downstream]:
             del self.tokens[task_id]
 

@@ -67,7 +67,7 @@ class RecordedTransport(FramedTransport):
     def send_nowait(self, message: bytes) -> int:
         """Record a message, and send it over the wrapped transport without waiting. See
         `FramedTransport.send_nowait`."""
-        at = trio.current_time()  # before sending, because the peer may receive the message at once
+        at = trio.current_time()  # take the time before sending, because the peer may receive the message at once
         count = self._transport.send_nowait(message)
         if count:
             self._recording.frame("out", message[:-1], at)

@@ -172,7 +172,7 @@ class _Drawing:
         return f"{told} · {apart}"
 
     def _axis(self, top: int, bottom: int) -> Iterator[str]:
-        room = (self._width - self._left - _RIGHT) / 90  # how many labels fit on the axis
+        room = (self._width - self._left - _RIGHT) / 90  # the number of labels that fit on the axis
         step = 10 ** math.floor(math.log10(self._span / room))
         step *= next(factor for factor in (1, 2, 5, 10) if self._span / (step * factor) <= room)
         for begin, end in self._segments:

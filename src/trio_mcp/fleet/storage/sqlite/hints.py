@@ -144,7 +144,7 @@ class HintPoller:
 
     async def poll(self) -> None:
         """Poll the SQLite file now, and notify all watchers of the changes found."""
-        async with self._poll_lock:  # two simultaneous polls would report the same changes
+        async with self._poll_lock:  # the lock prevents two simultaneous polls, which would report the same changes
             try:
                 found = await self._database.read(partial(_poll, self._position, self.writer, self._replica))
             except OSError:  # ignore the error, because calls that read or write the file raise it, too
