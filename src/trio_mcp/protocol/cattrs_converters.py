@@ -129,7 +129,7 @@ def _read_class(revision: Revision | None, kind: Any, converter: cattrs.Converte
 
 @cache
 def unstructurer(revision: Revision, write_ours: _Writer, refusal: _Refusal) -> cattrs.Converter:
-    """Return a cattrs converter that encodes objects as JSON data for the protocol ``revision``.
+    """Return a cattrs converter that encodes objects as JSON data for the protocol revision ``revision``.
 
     ``write_ours`` returns the encoder of a class of this package. ``refusal`` returns an encoder that raises, for a
     subclass of a class that the revision doesn't have.

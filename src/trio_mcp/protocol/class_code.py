@@ -77,7 +77,7 @@ def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], s
 
 
 def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchanged: Any) -> Any:
-    """Generate and return a function that encodes an instance of ``kind`` as a JSON object for the protocol
+    """Generate and return a function that encodes an instance of ``kind`` as a JSON object for the protocol revision
     ``revision``.
 
     ``hook_for`` returns the writer of a type, or ``unchanged`` if values stay as they are. A field whose default is

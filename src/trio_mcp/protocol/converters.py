@@ -87,7 +87,7 @@ def structure_result(method: str, result: Any, kind: type[T], report: Report = l
 
 
 def repaired_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
-    """Return ``result`` without its invalid parts, so that it can be parsed as a ``kind``.
+    """Return ``result`` without its invalid parts, so that it can be parsed as the type ``kind``.
 
     Invalid list items and optional members are omitted, and passed to ``report``. Invalid content blocks become
     `UnknownContent`. Raises `ProtocolViolation` if too much is invalid.
@@ -143,7 +143,7 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
 
 
 def unstructure(value: Any, revision: Revision) -> Any:
-    """Encode an object as JSON data for the protocol ``revision``.
+    """Encode an object as JSON data for the protocol revision ``revision``.
 
     Raises `NotExpressible` if the revision can't express the object.
     """

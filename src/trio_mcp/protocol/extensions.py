@@ -320,7 +320,8 @@ UNKNOWN: Final = with_unknown(CORE)
 def declared_in(
     revision: Revision, extensions: Collection[Extension[Any, Any]], role: Literal["client", "server"]
 ) -> JSONObject:
-    """Return the settings that a client or server declares for ``extensions`` in ``revision``, keyed by extension name.
+    """Return the settings that a client or server declares for ``extensions`` in the protocol revision ``revision``,
+    keyed by extension name.
 
     ``role`` is ``client`` or ``server``.
     """

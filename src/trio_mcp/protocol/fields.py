@@ -68,7 +68,7 @@ def history_of(field: attrs.Attribute[Any] | Field) -> tuple[str | None, str | N
 
 
 def is_in_revision(field: attrs.Attribute[Any] | Field, revision: str) -> bool:
-    """Return true if the protocol ``revision`` has ``field``."""
+    """Return true if the protocol revision ``revision`` has ``field``."""
     first, last = history_of(field)
     return (first is None or first <= revision) and (last is None or revision <= last)
 

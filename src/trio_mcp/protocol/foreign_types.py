@@ -37,7 +37,7 @@ def _models() -> Any:
 
 
 def is_model(kind: Any) -> bool:
-    """Return true if pydantic parses and encodes instances of the class ``kind``, which needn't be a pydantic model."""
+    """Return true if only pydantic can parse and encode instances of the class ``kind``."""
     return (models := _pydantic()) is not None and models.knows(kind)
 
 

@@ -56,7 +56,7 @@ class LenientReading:
         return clean("; ".join(self._faults[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else ""))
 
     def repair(self, value: Any, kind: Any, place: str = "$") -> Any:
-        """Return ``value`` with invalid parts removed or replaced, so that it can be parsed as a ``kind``.
+        """Return ``value`` with invalid parts removed or replaced, so that it can be parsed as the type ``kind``.
 
         Raises `Fault` if that is impossible, or if there are too many faults.
         """

@@ -42,7 +42,7 @@ class ListedTexts:
                 self._left += len(found[1])
 
     def of(self, page: list[Any], revision: Revision) -> msgspec.Raw:
-        """Return the JSON text of a list ``page`` for the protocol ``revision``.
+        """Return the JSON text of a list ``page`` for the protocol revision ``revision``.
 
         Raises `NotExpressible` or `NotSerializable` if an item can't be encoded.
         """

@@ -194,12 +194,12 @@ class Implementation:
 
 @value
 class EmptyParams:
-    """Parameters of a request that needs no parameters."""
+    """Empty parameters, for requests that need no parameters."""
 
 
 @value
 class EmptyResult:
-    """The result of a request that returns no data."""
+    """An empty result, for requests that return no data."""
 
     meta: JSONObject | None = None
 
@@ -262,7 +262,7 @@ def ttl_ms_in(result: JSONObject) -> int:
 
 
 def scope_in(result: JSONObject) -> CacheScope:
-    """Return the cache scope of a result, which tells who may see the cached result.
+    """Return the cache scope of ``result``: ``public`` if other users may see the cached result, otherwise ``private``.
 
     For a missing or invalid value, return ``private``, the safe scope.
     """
