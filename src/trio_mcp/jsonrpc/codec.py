@@ -52,7 +52,7 @@ def plain_scalar(value: object) -> int | float | str:
 
 
 def _searched(value: object) -> int | float | str:
-    """Convert a value like `plain_scalar`, while a value is searched for numbers that JSON can't express.
+    """Convert a value like `plain_scalar`. This is used in a search for numbers that JSON can't express.
 
     If the value is text that was checked before, return an empty string.
     """
@@ -168,7 +168,7 @@ def _read(line: bytes | bytearray) -> Any:
 
 
 def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:
-    """Return the `Unreadable` that describes ``line``, which isn't a valid message.
+    """Return the `Unreadable` that describes ``line``, a line that isn't a valid message.
 
     The line may be JSON.
     """

@@ -70,7 +70,7 @@ def legal_name(text: str, taken: Collection[str]) -> str:
 
 
 def members_of(value: Any) -> JSONObject:
-    """Return ``value`` if it is a JSON object; otherwise an empty mapping."""
+    """Return ``value`` if it is a JSON object. Otherwise return an empty mapping."""
     return dict(cast("JSONObject", value)) if isinstance(value, dict) else {}
 
 

@@ -117,7 +117,7 @@ def _naming(operation: APIOperation) -> Generator[None]:
 
 
 def _text(root: JSONObject, key: str) -> str | None:
-    """Return the description of the API in the document; `None` if the document has no description."""
+    """Return the description of the API in the document. Return `None` if the document has none."""
     text = members_of(root.get("info")).get(key)
     return text if isinstance(text, str) else None
 

@@ -354,7 +354,7 @@ class StandaloneStreams:
             await _pause(attempt)
 
     async def _write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` on the standalone GET stream, and send them to the client.
+        """Store the JSON-RPC messages ``lines`` on the standalone GET stream, and send them to the client.
 
         Returns false if another replica writes the stream.
         """
@@ -362,7 +362,7 @@ class StandaloneStreams:
             return self._stream is not None and await self._append(self._stream, lines, cursor)
 
     async def _append(self, stream: StandaloneStream, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store ``lines`` in the standalone GET stream ``stream``, and send them to the client.
+        """Store the JSON-RPC messages ``lines`` in the standalone GET stream ``stream``, and send them to the client.
 
         Returns false if another replica now writes the standalone GET stream.
         """
@@ -382,7 +382,7 @@ class StandaloneStreams:
         return False
 
     async def _forward(self, lines: Sequence[bytes]) -> bool:
-        """Forward ``lines`` to the replica that writes the standalone GET stream.
+        """Forward the JSON-RPC messages ``lines`` to the replica that writes the standalone GET stream.
 
         Returns whether that replica received the lines.
 

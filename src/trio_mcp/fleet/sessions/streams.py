@@ -250,7 +250,8 @@ class SharedStream:
             await pipe.wait_for_room()
 
     async def _append(self, lines: Sequence[bytes], *, finish: bool) -> bool:
-        """Store ``lines`` in the event log, then send them to the client. Returns the result of `EventLog.append`."""
+        """Store the JSON-RPC messages ``lines`` in the event log, then send them to the client. Returns the result of
+        `EventLog.append`."""
         pipe, first = self._sse_response, self._last + 1
         # While the client is disconnected, store its whole response, even beyond the size limit of the event log.
         more = 0 if pipe.is_open else min(sum(map(len, lines)), self._max_line)

@@ -183,7 +183,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     def _read_state(
         self, session_id: str, stored: StoredSession | None, principal: PrincipalId | None
     ) -> SessionState | None:
-        """Return the decoded state of a stored session; `None` if the session doesn't exist or doesn't belong to
+        """Return the decoded state of a stored session. Return `None` if it doesn't exist or doesn't belong to
         ``principal``.
 
         Raises `SessionStateUnreadable` if the stored state can't be decoded.

@@ -65,7 +65,7 @@ def _make_room(connection: sqlite3.Connection, caller: bytes, limit: int, now: i
 
 
 def _largest_caller(connection: sqlite3.Connection, now: int) -> bytes | None:
-    """Return the caller that has the most sessions; `None` if no caller has more than one."""
+    """Return the caller that has the most sessions. Return `None` if no caller has more than one."""
     for _ in range(_SWEEP_LIMIT):
         caller, held = connection.execute(_BIGGEST).fetchone() or (None, 0)
         if held < 2 or not connection.execute(_SWEEP_OF, (caller, now)).rowcount:
