@@ -200,9 +200,9 @@ def evolve(instance: T, **changes: Any) -> T:
 
 
 class FieldsDocumented(str):
-    """The docstring of a class, to which descriptions of the class's fields are added when it is read.
+    """The docstring of a class. When it is read, descriptions of the class's fields are added to it.
 
-    The descriptions of the fields are added when the docstring is first read. It is also a string: for classes with a
+    The object is also a string: for classes with a
     metaclass, such as a `TypedDict`, `help` bypasses the descriptor.
     """
 

@@ -372,10 +372,7 @@ def canonical_value(value: Any) -> bytes:
 
 
 def pack_value(value: Any) -> bytes:
-    """Encode a value from a message that `decode` has decoded. `decode_value` restores the value.
-
-    `decode_value` restores the value.
-    """
+    """Encode a value from a message that `decode` has decoded. `decode_value` restores the value."""
     return _encoder.encode(value)
 
 

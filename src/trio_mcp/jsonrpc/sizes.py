@@ -58,8 +58,7 @@ _FEW: Final = 200
 def few_parts(value: Any) -> list[Any] | None:
     """Return a flat list of ``value`` and all values inside it. Return `None` if there are more than 200.
 
-    The list includes the field names of JSON objects. Return `None` if there are more than 200 parts. The time doesn't
-    depend on the size of ``value``.
+    The list includes the field names of JSON objects. The time doesn't depend on the size of ``value``.
     """
     parts = [value]
     for part in parts:  # which grows meanwhile

@@ -253,9 +253,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         """Wait until no request waits for its session to be read from the storage, and no session is served on this
         replica.
 
-        This ends at the latest when the time for the shutdown is over.
-
-        Then wait until no session is served on this replica.
+        The wait for the storage ends at the latest when the time for the shutdown is over.
         """
         while self._poll_schedule and (left := self._drain_left):
             with trio.move_on_after(left):

@@ -220,10 +220,10 @@ class Link:
     async def _follow_redirect(
         self, client: RedisClient, node: Any, command: Sequence[Value], answer: Exception, deadline: float
     ) -> Any:
-        """Send a Redis command again, to the cluster node that the first node has named in its error, and return the
-        reply or an exception.
+        """Send a Redis command again, to the cluster node that the first node has named in its error. Return the reply
+        or an exception.
 
-        Send the command to that node, and return the reply or an exception.
+        The first cluster node hasn't run the command.
         """
         is_asking = (error_text(answer) or "").startswith("ASK ")
         try:
