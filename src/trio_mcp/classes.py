@@ -202,8 +202,7 @@ def evolve(instance: T, **changes: Any) -> T:
 class FieldsDocumented(str):
     """The docstring of a class. When it is read, descriptions of the class's fields are added to it.
 
-    The object is also a string: for classes with a
-    metaclass, such as a `TypedDict`, `help` bypasses the descriptor.
+    The object is also a string: for classes with a metaclass, such as a `TypedDict`, `help` bypasses the descriptor.
     """
 
     __slots__ = ("_owner",)
