@@ -58,7 +58,7 @@ def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) ->
     if module is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
     # Pause the garbage collector during the import, because nearly all objects of a module are permanent.
-    # The garbage collector would traverse each new object of the module a dozen times.
+    # A running garbage collector would traverse each new object of the module a dozen times.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

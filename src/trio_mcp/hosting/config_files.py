@@ -75,7 +75,7 @@ def names_given_twice(value: Any) -> dict[str, int]:
     return value.twice if isinstance(value, _Repeating) else {}
 
 
-# Also match unterminated strings and comments. Otherwise, searching would take quadratic time.
+# Also match unterminated strings and comments, because searching would otherwise take quadratic time.
 _STRING: Final = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?'
 _COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*(?:.*?(?P<end>\*/)|.*)", re.DOTALL)
 _TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")

@@ -116,7 +116,7 @@ class FrameLog(Recorder):
     def _put(self, job: WriteJob) -> bool:
         """Store a message or an event. If there are too many, the oldest are dropped. See `Recorder._put`."""
         header = self._header
-        if header is None or job.recording.header is not header:  # the message belongs to an earlier connection
+        if header is None or job.recording.header is not header:  # ignore messages of an earlier connection
             return True
         if job.entry is not None and job.entry.event == "process.started":
             self.pid = job.entry.pid

@@ -220,7 +220,7 @@ class Arguments:
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)
         headers |= {name.encode(): said.encode() for name, said in content.pop("headers", {}).items()}
-        if http.params:  # without this, httpx2 would replace the URL's query with `http.params`
+        if http.params:  # add `http.params` here, because httpx2 would replace the URL's query with them
             query = [part for part in query if unquote(part.partition("=")[0]) not in http.params]
             query.append(str(http.params))
         target = server.raw_path.rstrip(b"/") + path.encode() + (b"?" + "&".join(query).encode() if query else b"")

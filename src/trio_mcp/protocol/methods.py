@@ -117,7 +117,8 @@ ROWS: Final = (
         notifications.SubscriptionsAcknowledgedParams,
         since=_MODERN,
     ),
-    # Methods of legacy revisions only: requests from the server to the client, and related notifications
+    # The following methods exist only in legacy protocol revisions: server-to-client requests and related
+    # notifications.
     Method(
         "sampling/createMessage", "server", sampling.CreateMessageParams, sampling.CreateMessageResult, until=_LEGACY
     ),
@@ -138,7 +139,7 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
-    # In MCP 2025-11-25, both sides have these task methods. Later, the methods belong to the tasks extension.
+    # In MCP 2025-11-25, both sides have task methods. Later, these methods belong to the tasks extension.
     Method("tasks/get", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tools.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
     Method("tasks/list", "both", _PAGE, tools.ListTasksResult, since="2025-11-25", until=_LEGACY),

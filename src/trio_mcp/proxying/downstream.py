@@ -431,7 +431,7 @@ class ProxyClient(Downstream):
         """Forward to the client a notification that the upstream server has sent on the response stream of ``call``.
         See `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
-            # Put it into the queue of the other notifications, so that all notifications stay in order.
+            # Put the notification into the queue of the other notifications, so that all notifications stay in order.
             self.put(event, named=False)
         else:
             call.notify(event)
@@ -455,7 +455,7 @@ class ProxyClient(Downstream):
             return True
         subscriptions = self._state.subscriptions
         # The URI of a change may differ from the URI to which a client has subscribed.
-        # So if no client has subscribed to exactly this URI, notify all clients with subscriptions.
+        # If no client has subscribed to exactly this URI, notify all clients with subscriptions.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:

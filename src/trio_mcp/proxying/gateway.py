@@ -249,7 +249,7 @@ class Gateway(Server):
                 words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
             client = self._group._present(name)
             if client is not None and client.instructions:
-                # Quote each line of a member server's instructions, which then can't imitate the gateway's own lines.
+                # Quote each line of a member server's instructions, so that it can't imitate the gateway's own lines.
                 quoted = (f"> {clean(line)}" for line in client.instructions[:_MAX_INSTRUCTIONS].splitlines())
                 words += "\n".join((("\n" if status.problems else " ") + "Its instructions:", *quoted))
             parts.append(words)

@@ -295,8 +295,8 @@ def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
     asks = CANCELS.name in (capabilities.extensions or {})
     if not request.revision.handshake:
-        # A legacy server gets only the extension for apps.
-        # A modern server gets the client's extensions in each request.
+        # Declare only the extension for apps to a server in a legacy protocol revision.
+        # A server in a modern revision gets the client's extensions in each request.
         declared = capabilities.extensions or {}
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
         capabilities = attrs.evolve(capabilities, extensions=apps or None)

@@ -256,7 +256,7 @@ class _Player:
 
     def _report_missing(self) -> None:
         # Fewer invalid messages than recorded aren't reported, because a program's last text may arrive too late.
-        # The recording may also lack text that a program wrote after its last message.
+        # The recording may lack text that a program wrote after its last message.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)
         for heard in self._received:

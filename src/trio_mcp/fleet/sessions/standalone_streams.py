@@ -254,7 +254,7 @@ class StandaloneStreams:
             first = self._retry_line
             if first and after is None:
                 first += priming_event(own.sent_cursor)
-            # From now on, send change notifications. `_changes` returns all changes before.
+            # From now on, send change notifications. `_changes` returns all earlier changes.
             self._subscriptions.notifies_legacy = True
             try:
                 place, changed = await self._changes(

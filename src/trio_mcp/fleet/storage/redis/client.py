@@ -379,7 +379,7 @@ def error_text(answer: Exception) -> str | None:
     ):
         return None
     code = next((code for code, kind in Parser.EXCEPTION_CLASSES.items() if kind is type(answer)), "")
-    # If coredis has no exception class for an error code, its text begins with the code, unless this is ERR.
+    # If coredis has no exception class for an error code, the exception's text begins with this code, unless it is ERR.
     return f"{code} {answer}".strip()
 
 

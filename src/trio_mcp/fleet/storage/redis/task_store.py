@@ -102,8 +102,8 @@ class RedisTaskStore:
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         """Store a new task record. See `TaskStore.create`."""
-        # Only Redis knows the current time, and this process must encrypt the record before Redis gets it.
-        # So the stored times are relative to the record's creation.
+        # This process must encrypt the record before Redis gets it, but only Redis knows the current time.
+        # So the times in the record are stored relative to the record's creation.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
         args = [
             row.id,
@@ -236,7 +236,7 @@ class RedisTaskStore:
         with trio.move_on_after(_ECHO_LIMIT):
             try:
                 await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
-            except OSError:  # calls of the store's methods raise this error
+            except OSError:  # ignore the error, because calls of the store's methods raise it, too
                 return False
             while await anext(hints) != echo:
                 pass

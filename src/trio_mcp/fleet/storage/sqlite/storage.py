@@ -260,7 +260,7 @@ class SQLiteRateLimits:
             now, interval = self._now(), period_ms / limit
             sweep(connection, now, ["buckets"])
             found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
-            # Limit the stored time. If the clock was set back, it lies too far in the future.
+            # Limit the stored time: if the clock was set back, the stored time lies too far in the future.
             full_at = now if found is None else min(max(found[0], now), now + burst * interval)
             wait = full_at + interval - now - burst * interval
             if wait > _ROUNDING:
