@@ -156,7 +156,7 @@ class RetryReceiver:
             self._nursery = None
 
     async def _sleep_until_cancelled(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this function when the task is cancelled, before it wakes any task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # when cancelling, trio calls this before it wakes a task
             self._nursery = None
             self.cancel_all("the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED

@@ -117,8 +117,7 @@ ROWS: Final = (
         notifications.SubscriptionsAcknowledgedParams,
         since=_MODERN,
     ),
-    # The following methods exist only in legacy protocol revisions: server-to-client requests and related
-    # notifications.
+    # The following methods exist only in legacy revisions: server-to-client requests and related notifications.
     Method(
         "sampling/createMessage", "server", sampling.CreateMessageParams, sampling.CreateMessageResult, until=_LEGACY
     ),
