@@ -108,7 +108,7 @@ class MemoryTaskStore:
         return record
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a task record or, if it doesn't exist, prevent its creation. See `TaskStore.discard`."""
+        """Delete a task record, or prevent the creation of a record that doesn't exist yet. See `TaskStore.discard`."""
         record, now = self._records.get(task_id), self._now()
         if record is None:
             self._discarded = {each: until for each, until in self._discarded.items() if until > now}
@@ -123,7 +123,8 @@ class MemoryTaskStore:
         return StoredTask(record, self._now()) if record is not None and scope in (None, record.scope) else None
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of task records. Each change of a record gives it a new mark. See `TaskStore.marks`."""
+        """Return the mark of each task record: random bytes that identify its current version. See
+        `TaskStore.marks`."""
         records = self._records
         return {task_id: records[task_id].mark for task_id in task_ids if task_id in records}
 
@@ -152,7 +153,7 @@ class MemoryTaskStore:
         return True
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return a page of the task records of ``scope``. See `TaskStore.page`."""
+        """Return some task records of ``scope`` (the owner's scope), in order of creation. See `TaskStore.page`."""
         order, now, page = self._order.get(scope, []), self._now(), list[TaskRecord]()
         start = 0 if cursor is None else bisect_right(order, cursor)
         while len(page) < limit and start < len(order):
@@ -163,7 +164,8 @@ class MemoryTaskStore:
         return page
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim tasks that have no holder, or whose lease has expired. See `TaskStore.claim`."""
+        """Claim tasks that no living process holds: without a holder, or with an expired lease. See
+        `TaskStore.claim`."""
         now, free = self._now(), list[tuple[int, str]]()
         for task_id in self._open:
             record = self._records[task_id]
@@ -220,6 +222,6 @@ class MemoryTaskStore:
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
-        """Open a stream of notifications about changed tasks. See `TaskStore.watch`."""
+        """Open a stream of the ids of tasks that change from now on. See `TaskStore.watch`."""
         with self._hint_queues.watch() as hints:
             yield hints

@@ -52,8 +52,8 @@ class Expiring(Generic[K, V]):
             heapq.heapify(self._ends)
 
     def pop(self, key: K) -> V | None:
-        """Remove the entry of ``key`` and return its value; `None` if ``key`` has no entry, or the entry has
-        expired."""
+        """Remove the entry of ``key`` and return its value. If ``key`` has no entry, or the entry has expired, return
+        `None`."""
         self._drop_past()
         return self._drop(key) if key in self._entries else None
 
@@ -101,7 +101,7 @@ class _SessionsByCaller(Expiring[str, _MemorySession]):
 
 
 class MemorySessionDirectory(WatchedByHints[str]):
-    """A `SessionDirectory` in the memory of one process."""
+    """Stores legacy sessions (MCP 2025-11-25 or earlier) in the memory of one process. See `SessionDirectory`."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._sessions = _SessionsByCaller(now)

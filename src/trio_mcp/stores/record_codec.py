@@ -47,7 +47,7 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
 
 
 def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
-    """Check that the values in ``row`` have the types ``kinds``, and return the values as a tuple.
+    """Return the values in ``row`` as a tuple, after checking that they have the types ``kinds``.
 
     Raises `UnreadableRecord` for other types: an SQLite column may contain values of any type, and a Redis hash may
     lack fields.
@@ -175,18 +175,25 @@ class RecordCodec:
 
     @property
     def forms(self) -> Sequence[bytes]:
-        """The values of `StoredRecord.form` that this codec can decode. New rows get the first value."""
+        """The values in the column `StoredRecord.form` of rows that this codec can decode. New rows get the first
+        value."""
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
-        """Return the values of `StoredRecord.scope` for tasks with the scope ``scope``, one value for each secret. New
-        rows get the first value."""
+        """Return what the column `StoredRecord.scope` may contain for tasks of ``scope``: one hash for each secret. New
+        rows get the first value.
+
+        Without secrets, the only value is the encoded scope itself.
+        """
         name = encoded(scope)
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
     def name_keys(self, name: str) -> Sequence[str]:
-        """Return the values of `StoredRecord.name` for tasks with the name ``name``, one value for each secret. New
-        rows get the first value."""
+        """Return what the column `StoredRecord.name` may contain for tasks named ``name``: one hash for each secret.
+        New rows get the first value.
+
+        Without secrets, the only value is the encoded name itself.
+        """
         text = encoded(name)
         return [
             (text if keys is None else hmac.digest(keys.name, text, "sha256")).hex() for keys in self._forms.values()

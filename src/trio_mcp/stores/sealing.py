@@ -57,8 +57,8 @@ class SealingKey:
         return nonce + self._cipher.encrypt(nonce, content, about)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """Decrypt the bytes in ``sealed``, which `seal` has returned for the same ``about``. Raises `BadSeal` if they
-        can't be decrypted."""
+        """Decrypt ``sealed``, the result of `seal`, with the bytes ``about`` that were passed to `seal`. Raises
+        `BadSeal` if that fails."""
         from cryptography.exceptions import InvalidTag
 
         try:

@@ -55,7 +55,7 @@ def new_replica_id() -> str:
 
 @frozen
 class StoredSession:
-    """A legacy session, as it is stored for all replicas."""
+    """A session of a legacy protocol revision, as it is stored for all replicas."""
 
     state: bytes = attrs.field(repr=False)
     """The data that replicas need about the session, in the replicas' own encoding."""
@@ -64,7 +64,7 @@ class StoredSession:
 
 
 class SessionDirectory(Protocol):
-    """Stores the legacy sessions of all replicas.
+    """Stores sessions of legacy protocol revisions, so that every replica can serve them.
 
     A session is changed only if it hasn't changed since it was read (compare-and-set).
     """
@@ -72,7 +72,7 @@ class SessionDirectory(Protocol):
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
-        """Store a new session for the caller that the bytes ``caller`` identify.
+        """Store a new session. The bytes ``caller`` identify the caller that owns the session.
 
         The session expires when it is neither read nor changed for ``idle_ms``. Raises `ValueError` if a session with
         this id exists, even if the directory is full.
@@ -129,7 +129,7 @@ class SessionDirectory(Protocol):
 
 @frozen
 class StoredStream:
-    """A server-sent event (SSE) stream of a legacy session, as it is stored for all replicas."""
+    """A stream of server-sent events (SSE) in a legacy session, as it is stored for all replicas."""
 
     name: str
     """Name of the stream, which is unique in the session."""
@@ -151,7 +151,7 @@ class StoredStream:
 
 @frozen
 class StoredEvents:
-    """The stored events of an SSE stream after a given number, in order.
+    """The stored events of an SSE stream whose numbers are higher than a given number, in order.
 
     ``first`` is the number of the first of these events.
 
@@ -167,7 +167,7 @@ class StoredEvents:
 
 
 class EventLog(Protocol):
-    """Stores the SSE events of all legacy sessions, so that clients can reconnect to any replica.
+    """Stores the server-sent events (SSE) of all legacy sessions, so that clients can reconnect to any replica.
 
     At most ``limit`` bytes of events are kept for a session. Beyond that, its oldest events are dropped, whatever their
     stream; the newest event of each stream is dropped last. A finished stream is deleted ``retention_ms`` after its
@@ -225,7 +225,7 @@ class EventLog(Protocol):
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Finish an SSE stream whose writer is dead, with ``line`` as its last event.
+        """Append ``line`` to an SSE stream as its last event, because the replica that wrote the stream is dead.
 
         Only an unfinished stream of the holder ``dead_holder`` is finished. Afterwards the stream has no holder.
 
@@ -234,7 +234,9 @@ class EventLog(Protocol):
         ...
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return an SSE stream, with its stored events after ``number``; `None` if the stream doesn't exist.
+        """Return an SSE stream, with its stored events whose numbers are higher than ``number``.
+
+        Returns `None` if the stream doesn't exist.
 
         After a number beyond the last event, there are no events. Numbers are less than 10**18.
         """
@@ -245,8 +247,8 @@ class EventLog(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of notifications about the SSE streams that any replica appends to, takes over or finishes from
-        now on.
+        """Open a stream of notifications. From now on, it reports each SSE stream that any replica appends to, takes
+        over or finishes.
 
         Deletions aren't reported.
         """
@@ -254,7 +256,7 @@ class EventLog(Protocol):
 
 
 class WatchedByHints(Generic[T]):
-    """Base class for the parts of a storage that notify readers in this process of changes.
+    """Base class for the parts of a storage that notify readers in this process when stored data changes.
 
     ``hint_queues`` has one queue for each reader.
     """
@@ -307,15 +309,15 @@ class ChangeLog(Protocol):
     """
 
     async def record(self, changed: Collection[str]) -> None:
-        """Record the changes ``changed`` in the log. If ``changed`` is empty, do nothing.
+        """Record in the log that the things named ``changed`` have changed. If ``changed`` is empty, do nothing.
 
         Each reader of the log gets each change at least once.
         """
         ...
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes after the position ``cursor``. If ``cursor`` is `None`, return the current position and no
-        changes.
+        """Return the changes after the position ``cursor`` of the log. If ``cursor`` is `None`, return only the current
+        position.
 
         `ChangesSince.everything` is true if the position is too old, is ahead of the log, belongs to a log that was
         lost, or isn't a position at all.
@@ -337,7 +339,7 @@ class Courier(Protocol):
     """
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send ``content``, of at most 64 MiB, to another replica, without confirmation.
+        """Send ``content`` (at most 64 MiB) to another replica. The call doesn't confirm that the message arrives.
 
         The replica's id may be any string. Raises `ValueError` if ``content`` is longer. If a message is sent again
         with the same ``number``, the storage needs to store only one copy.
@@ -369,8 +371,10 @@ class Courier(Protocol):
         ...
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return which of the ``replicas`` are dead: those whose lease has expired, that have called `leave`, or that
-        never existed."""
+        """Return those of the ``replicas`` that are dead.
+
+        A replica is dead if its lease has expired, it has called `leave`, or it has never existed.
+        """
         ...
 
 
@@ -378,8 +382,8 @@ class ReplayGuard(Protocol):
     """Stores values that may be used only once among all replicas, for example DPoP proofs."""
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Store ``digest``, a value of 32 bytes, for ``ttl_ms`` milliseconds. Return false if it was already stored,
-        otherwise true.
+        """Store ``digest``, a value of 32 bytes, for ``ttl_ms`` milliseconds. Return true if ``digest`` wasn't stored
+        already.
 
         If several replicas store the same value, only one of them gets true. A stored value isn't changed. After
         `Uncertain`, treat the value as used.
@@ -424,18 +428,18 @@ class StorageCounters(Protocol):
 
     @property
     def hints_lost(self) -> int:
-        """The number of times that readers got `HINTS_LOST` instead of notifications or messages."""
+        """How often readers got `HINTS_LOST` in place of lost change notifications or messages between replicas."""
         ...
 
     @property
     def uncertain(self) -> int:
-        """The number of calls that ended with `Uncertain`."""
+        """The number of calls that raised `Uncertain`, because the storage didn't respond in time."""
         ...
 
 
 @frozen(eq=False)
 class Replica:
-    """A running server process that is one of several replicas, with the replicas' shared storage."""
+    """A running server process that is one of several replicas, with access to the replicas' shared storage."""
 
     id: str
     """The id of the process, which is new at each start. Clients may see it."""

@@ -80,11 +80,12 @@ class Database:
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        """Call ``look`` with a connection, and return its result. ``look`` must only read the file."""
+        """Call the function ``look`` with a connection to the SQLite file, and return its result. ``look`` must not
+        write."""
         return await self._reads.run(look)
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that change whenever any process writes to the file. See `WriteAheadLog.state`."""
+        """Return numbers that show whether any process has written to the file. See `WriteAheadLog.state`."""
         return self._log.state()
 
     async def aclose(self) -> None:
@@ -107,14 +108,14 @@ class _QueuedCall(Generic[T]):
     is_over: bool = False
 
     def call(self, connection: sqlite3.Connection) -> None:
-        """Call the function with ``connection``, and store its result or error."""
+        """Call the waiting function with ``connection``, and store its result or error for its caller."""
         try:
             self.result = self.work(connection)
         except Exception as error:
             self.error = error
 
     def value(self) -> T:
-        """Return the function's result, or raise its error."""
+        """Return the stored result of the function that was called, or raise its stored error."""
         if self.error is not None:
             raise self.error
         return cast("T", self.result)
@@ -155,7 +156,7 @@ class _Batcher:
         self._is_running = False
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run ``work`` in the next batch, and return its result."""
+        """Wait until the next batch of functions runs, run ``work`` in this batch, and return its result."""
         call = _QueuedCall(work)
         self._waiting.append(call)
         if self._is_running:
@@ -299,7 +300,7 @@ has on it, even those of a connection in another thread."""
 
 @frozen
 class Schema:
-    """The tables of one kind of SQLite file, and the data by which a file of this kind is recognized."""
+    """The tables of one kind of SQLite file, and the number that identifies files of this kind."""
 
     title: str
     """Description of the file for people."""
@@ -336,7 +337,7 @@ class Location:
     schema: Schema = TASKS
 
     def connect(self) -> sqlite3.Connection:
-        """Return a new connection to the file, for one thread at a time.
+        """Return a new connection to the SQLite file. Only one thread at a time may use the connection.
 
         If the file doesn't exist, create it, with access only for this user. Raises `OSError` if the file isn't a
         database of this package.
@@ -478,11 +479,12 @@ class Clock:
 
     @property
     def steady(self) -> float:
-        """The current time of the machine's monotonic clock, in seconds."""
+        """The current time in seconds on a monotonic clock that all processes of the machine share."""
         return steady_time() / 1000
 
     def start(self, connection: sqlite3.Connection) -> None:
-        """Continue the clock that is stored in the opened file. If none is stored, store a new one."""
+        """Continue the clock whose state is stored in the opened SQLite file. If the file contains no clock state,
+        store one."""
         boot = boot_id()
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:
@@ -514,7 +516,7 @@ _KIND_OF_ERROR: Final = 0xFF
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """Run the ``with`` block in a transaction.
+    """Run the body of the ``with`` statement in a database transaction.
 
     Its changes are all committed, or all rolled back if the block or the commit fails. No other process can write in
     the meantime.
@@ -566,8 +568,8 @@ class WriteAheadLog:
         self._long = _LONG_LOG
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that change when any process writes. A second write within milliseconds may leave the numbers
-        unchanged.
+        """Return the size and the modification time of the log, which change when any process writes. A second write
+        within milliseconds may leave them unchanged.
 
         This is fast enough to call in trio's thread.
         """

@@ -159,7 +159,7 @@ class DatabaseTaskStore:
         return record
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a task record or, if it doesn't exist, prevent its creation. See `TaskStore.discard`."""
+        """Delete a task record, or prevent the creation of a record that doesn't exist yet. See `TaskStore.discard`."""
 
         def void(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(task_id)
@@ -188,7 +188,8 @@ class DatabaseTaskStore:
         return await self._database.read(read)
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of task records. Each change of a record gives it a new mark. See `TaskStore.marks`."""
+        """Return the mark of each task record: random bytes that identify its current version. See
+        `TaskStore.marks`."""
 
         def marks(connection: sqlite3.Connection) -> Mapping[str, bytes]:
             (found,) = connection.execute(_MARKS, (json.dumps(list(task_ids)),)).fetchone()
@@ -223,7 +224,7 @@ class DatabaseTaskStore:
         return changed
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return a page of the task records of ``scope``. See `TaskStore.page`."""
+        """Return some task records of ``scope`` (the owner's scope), in order of creation. See `TaskStore.page`."""
 
         def page(connection: sqlite3.Connection) -> list[TaskRecord]:
             scopes = self._codec.scope_keys(scope)
@@ -234,7 +235,8 @@ class DatabaseTaskStore:
         return await self._database.read(page)
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim tasks that have no holder, or whose lease has expired. See `TaskStore.claim`."""
+        """Claim tasks that no living process holds: without a holder, or with an expired lease. See
+        `TaskStore.claim`."""
         asked = self._database.now.steady
 
         def take(connection: sqlite3.Connection) -> list[TaskRecord]:
@@ -382,7 +384,7 @@ class SQLiteTaskStore(DatabaseTaskStore):
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
-        """Open a stream of notifications about changed tasks. See `TaskStore.watch`."""
+        """Open a stream of the ids of tasks that change from now on. See `TaskStore.watch`."""
         with self._hint_queues.watch() as own:
             last = await self._database.read(last_change)
             yield DatabaseHints(own, self._database, self._writer, last, self._poll_interval)
@@ -404,7 +406,7 @@ _SWEEP_EVERY: Final = 64
 
 
 def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
-    """Add a row for each task to the table of changes, in the transaction that changes the tasks.
+    """Add a row for each changed task to the table of changes, in the transaction that changes the tasks.
 
     Old rows are deleted.
     """
@@ -427,7 +429,7 @@ def last_change(connection: sqlite3.Connection) -> int:
 
 
 class DatabaseHints(AsyncIterator[Hint]):
-    """Notifies watchers of changes in an SQLite file.
+    """A stream of the ids of tasks that change in an SQLite file.
 
     This process's changes are reported at once, and those of other processes when a poll finds them.
     """

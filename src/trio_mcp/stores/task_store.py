@@ -156,7 +156,8 @@ class TaskRecord:
 
     @property
     def is_open(self) -> bool:
-        """True if the task hasn't ended, and needs a process that runs it."""
+        """True if the task hasn't ended, and a process must run it. False if code outside of a handler does its
+        work."""
         return not (self.phase.is_final or self.is_external)
 
     @property
@@ -180,7 +181,7 @@ class StoreDown(OSError):
 
 
 class Uncertain(OSError):
-    """The store didn't respond in time.
+    """The store didn't respond in time, so that a change may or may not have been stored.
 
     The requested change may have been stored, wholly or in part, or may be stored later.
     """
@@ -203,7 +204,7 @@ class UnknownForm(UnreadableRecord):
 
 @frozen
 class StoredTask:
-    """A task record from the store, with the time at which it was read."""
+    """A task record from the store, and the store's time when the record was read."""
 
     record: TaskRecord
     """The task record as stored."""
@@ -212,7 +213,7 @@ class StoredTask:
 
 
 class HintsLost:
-    """The type of `HINTS_LOST`, which replaces change notifications that may have been lost.
+    """The type of `HINTS_LOST`, which stands in a stream of notifications where some may have been lost.
 
     A reader that gets it must read everything again.
     """
@@ -272,7 +273,8 @@ class TaskStore(Protocol):
         ...
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a task record, and return true. If the record doesn't exist, prevent its creation, and return false.
+        """Delete a task record, and return true. If no such record exists, block its creation for a while, and return
+        false.
 
         The creation is prevented for ``retention_ms``, because a call of `create` that ended with `Uncertain` may still
         be in progress.
@@ -280,8 +282,8 @@ class TaskStore(Protocol):
         ...
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return a task record and the store's current time; `None` if ``scope`` (the owner's scope) has no such
-        record.
+        """Return a task record and the store's current time. Return `None` if the record doesn't exist in ``scope``,
+        the owner's scope.
 
         If ``scope`` is `None`, find records of all scopes: only the server itself does this. ``task_id`` may be any
         string.
@@ -289,7 +291,7 @@ class TaskStore(Protocol):
         ...
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of the existing task records, by task id. A record gets a new mark with each change.
+        """Return the mark of each existing task record, by task id. A mark is random bytes that change with each write.
 
         This is a single request, whose cost doesn't depend on the size of the records.
         """
@@ -320,8 +322,10 @@ class TaskStore(Protocol):
         ...
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Let ``holder`` claim at most ``limit`` abandoned tasks, with a lease of ``lease_ms``. Tasks that have waited
+        """Claim at most ``limit`` tasks that no living process holds, and return their records. Tasks that have waited
         longest come first.
+
+        ``holder`` becomes their holder, with a lease of ``lease_ms`` milliseconds.
 
         A task can be claimed if it hasn't ended, has no holder or one whose lease has expired, and has a
         `TaskRecord.name` in ``names``. External tasks have no holder, but cannot be claimed.
@@ -333,7 +337,7 @@ class TaskStore(Protocol):
         ...
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Extend the leases of tasks, which then end ``lease_ms`` milliseconds from now.
+        """Extend the leases of the tasks in ``held``, so that they end ``lease_ms`` milliseconds from now.
 
         ``held`` maps the ids of the tasks to their holders.
 
@@ -345,8 +349,7 @@ class TaskStore(Protocol):
         ...
 
     async def expire(self, *, limit: int) -> int:
-        """Delete up to ``limit`` task records whose ``kept_until`` has passed, and return the number of deleted
-        records.
+        """Delete up to ``limit`` task records whose deletion time has passed, and return how many were deleted.
 
         Records of tasks that haven't ended are deleted as well.
         """
@@ -367,8 +370,11 @@ _HINTS_LIMIT: Final = 1000
 
 
 class HintQueue(AsyncIterator[T | HintsLost]):
-    """A stream of change notifications for one reader. When the buffer is full, `HINTS_LOST` replaces further
-    notifications."""
+    """A stream of change notifications for one reader. While the stream's buffer is full, further notifications are
+    lost.
+
+    In their place, the reader gets `HINTS_LOST`.
+    """
 
     def __init__(self) -> None:
         self._queue = deque[T | HintsLost]()
@@ -403,7 +409,7 @@ class HintQueues(Generic[T]):
 
     @contextmanager
     def watch(self) -> Generator[HintQueue[T]]:
-        """Open a stream of the changes that are passed to `notify` from now on."""
+        """Open a stream that receives everything passed to `notify` from now on."""
         hints = HintQueue[T]()
         self._queues[hints] = current_run() if trio.lowlevel.in_trio_run() else None
         try:
@@ -428,7 +434,8 @@ _FAILURE_MEMORY: Final = 30.0
 def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
-    """Return the new task record ``new`` with the times and the position that a store sets at the time ``now``.
+    """Return a copy of the new task record ``new`` in which the store's times and position are set. ``now`` is the
+    store's time.
 
     The position is after ``last_position``, the last position in the record's scope.
     """
@@ -493,7 +500,8 @@ class LoggedStore:
         self.failing_methods[method] = trio.current_time()
 
     def log_success(self, method: str) -> None:
-        """Record that ``method`` has succeeded. If no method fails any more, log the end of the outage."""
+        """Record that ``method`` has succeeded. When no method of the store is failing any more, log the end of the
+        outage."""
         self.failing_methods.pop(method, None)
         long_ago = trio.current_time() - _FAILURE_MEMORY
         self.failing_methods = {each: when for each, when in self.failing_methods.items() if when > long_ago}
@@ -511,5 +519,5 @@ class LoggedStore:
     expire = _logged(TaskStore.expire, "written")
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
-        """Open a stream of notifications about changed tasks. See `TaskStore.watch`."""
+        """Open a stream of the ids of tasks that change from now on. See `TaskStore.watch`."""
         return self.store.watch()
