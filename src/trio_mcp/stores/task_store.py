@@ -213,7 +213,7 @@ class StoredTask:
 
 
 class HintsLost:
-    """The type of `HINTS_LOST`, which stands in a stream of notifications where some may have been lost.
+    """The type of `HINTS_LOST`, a marker in a stream of notifications: some notifications may have been lost.
 
     A reader that gets it must read everything again.
     """

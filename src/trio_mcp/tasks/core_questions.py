@@ -57,7 +57,7 @@ class TaskClientChannel:
 
     @property
     def outbox(self) -> Outbox:
-        """The outbox for messages to the client."""
+        """The queue of messages that will be sent to the client on this channel."""
         return self._line.outbox
 
     @property
@@ -149,8 +149,8 @@ class CoreQuestions:
             self.changed(record.id)
 
     def is_asked(self, task_id: str, key: str) -> bool:
-        """Return whether the task's input request ``key`` was sent to a client that is still connected and hasn't
-        responded yet."""
+        """Return whether the task's input request ``key`` was sent to a client that is still connected and may still
+        respond."""
         return any(asker.has_asked(key) and asker.channel.is_open for asker in self._askers.get(task_id, ()))
 
     def add(self, task_id: str, asker: Asker) -> None:
@@ -158,7 +158,7 @@ class CoreQuestions:
         self._askers[task_id] = (*self._askers.get(task_id, ()), asker)
 
     def remove(self, task_id: str, asker: Asker) -> None:
-        """Remove ``asker``, which no longer waits for responses, so that another `Asker` may send the task's input
+        """Remove ``asker``, which no longer waits for responses. Then another `Asker` may send the task's input
         requests."""
         left = tuple(each for each in self._askers.pop(task_id, ()) if each is not asker)
         if left:
@@ -166,7 +166,7 @@ class CoreQuestions:
         self.changed(task_id)
 
     def changed(self, task_id: str) -> None:
-        """Make each `Asker` of the task check whether it must send new input requests from the task record."""
+        """Make each `Asker` of the task read the task record, because there may be input requests to send."""
         self._records.changed(task_id)
 
     def persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:
@@ -175,7 +175,7 @@ class CoreQuestions:
             self._start(self._persist, asker, call, task_id, answer)
 
     def close(self) -> None:
-        """Drop the function ``start``, which starts background work, because the task host is ending."""
+        """Start no further background work, because the task host is ending."""
         self._start = None
 
     async def _persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:
@@ -203,8 +203,7 @@ class Asker(Owner):
         record."""
 
     def has_asked(self, key: str) -> bool:
-        """Return whether the input request ``key`` was sent on this channel and the client's response isn't stored
-        yet."""
+        """Return whether the input request ``key`` was sent on this channel, and no response to it is stored yet."""
         return any(posted.name == key for posted in self._outstanding)
 
     def update(self, record: TaskRecord) -> None:

@@ -52,8 +52,9 @@ _SHORT_TIME: Final = 5.0
 
 
 class TaskHost:
-    """Runs background tasks in this process, as trio tasks in the nursery of ``host``. ``handler`` handles the tasks'
-    requests.
+    """Runs background tasks in this process. The trio tasks for them run in the nursery of ``host``.
+
+    ``handler`` handles the requests that have become tasks.
 
     A task is a request whose handler keeps running after the answer. A failure of a task, or of the store, ends only
     that task. If `TaskSettings.store` is given, tasks abandoned by other processes also run here, if ``offers`` returns
@@ -286,8 +287,8 @@ class TaskHost:
             self.in_background(self.records.discard, record.id)
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
-        """Respond to the request of ``task`` with the task in ``record``, and continue the request's handler in this
-        host. Synchronous."""
+        """Respond to the client's request with the MCP task in ``record``, and continue the request's handler as that
+        task. Synchronous."""
         from .task_exchange import exchange_for  # lazy import, see `_serve`
 
         scope = task.scope
@@ -444,8 +445,10 @@ class TaskHost:
     # End
 
     def remove(self, task: RequestTask, *, was_cut_off: bool) -> None:
-        """Remove ``task``, because its handler and child tasks have ended. If ``was_cut_off`` is true, the task's
-        outcome isn't stored yet. Synchronous."""
+        """Remove ``task``, because its handler and child tasks have ended in this process. Synchronous.
+
+        If ``was_cut_off`` is true, the task's outcome isn't stored yet, and is stored in the background.
+        """
         self._live.remove(task)
         self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:
@@ -453,7 +456,9 @@ class TaskHost:
 
 
 class LiveTasks:
-    """The background tasks that run in this process, by id. Their number is limited, and is counted in ``load``.
+    """The background tasks that run in this process, by id. The number of running tasks is limited.
+
+    ``load`` counts the running tasks.
 
     Each task has a place, reserved before its record is stored. So tasks that are about to start also count towards the
     limits of ``settings``.
@@ -489,7 +494,7 @@ class LiveTasks:
         return max(0, self._settings.max_running - self._places)
 
     def admit(self, task: RequestTask, *, alone: bool) -> None:
-        """Count ``task``, a new background task, as running, within the limits on running tasks.
+        """Count ``task``, a new background task, as running, unless too many tasks are already running.
 
         Unless ``alone``, its caller gets no more places than it leaves free for others. Within a caller, each part
         (connection or session) gets no more places than it leaves free for the other parts. Raises `CodedError`
@@ -502,7 +507,8 @@ class LiveTasks:
         self.reserve(task)
 
     def reserve(self, task: RequestTask) -> None:
-        """Count a claimed background task as running. Check `room` first."""
+        """Count ``task``, which this process has claimed, as a running background task. Check first that `room` is
+        positive."""
         self._places += 1
         self._load.tasks += 1
         self._callers[task.caller] += 1
@@ -510,7 +516,7 @@ class LiveTasks:
             self._parts[task.part] += 1
 
     def release(self, task: RequestTask) -> None:
-        """Undo `admit` or `reserve`: don't count ``task`` as running any more."""
+        """Undo `admit` or `reserve`: stop counting ``task`` as a running background task."""
         self._places -= 1
         self._load.tasks -= 1
         self._callers[task.caller] -= 1
@@ -522,7 +528,7 @@ class LiveTasks:
                 del self._parts[task.part]
 
     def remove(self, task: RequestTask) -> None:
-        """Remove a background task that has ended in this process, and don't count it as running any more."""
+        """Remove a background task that has ended in this process, and stop counting it as running."""
         del self.by_id[task.id]
         self.release(task)
         if not self.by_id:

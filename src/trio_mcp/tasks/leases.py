@@ -43,7 +43,7 @@ NOT_RENEWED: Final = "the task store was unavailable, and another process may ru
 
 @define(eq=False)
 class ClaimedLease:
-    """The lease of a background task that was claimed but isn't running yet.
+    """The lease of a background task that this process has claimed, but whose handler isn't running yet.
 
     Leases of running tasks are renewed through the same two attributes of `RequestTask`.
     """
@@ -109,8 +109,8 @@ class Leases:
         self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Renew leases, claim abandoned tasks, and cancel background tasks whose leases are about to expire, until
-        cancelled."""
+        """Run until cancelled: renew leases, claim abandoned tasks, and cancel background tasks whose leases are about
+        to expire."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew_always)
             nursery.start_soon(self._guard)

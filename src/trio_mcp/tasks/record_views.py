@@ -55,18 +55,19 @@ def core_task(record: TaskRecord) -> Task:
 
 
 def core_created(record: TaskRecord) -> CreateTaskResult:
-    """Return the response to a request that the client sent as a task, in the form of MCP 2025-11-25."""
+    """Return the response that tells the client that its request has become a task, in the form of MCP 2025-11-25."""
     return CreateTaskResult(core_task(record))
 
 
 def extension_created(record: TaskRecord) -> CreatedTask:
-    """Return the response to a tool call that continues as a task, in the form of the tasks extension."""
+    """Return the response that tells the client that its tool call has become a task (tasks extension)."""
     # Tasks extension, Task Status: only a JSON-RPC error means that the task has failed.
     return CreatedTask(*_common_members(record, results_fail=False))
 
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result of a background task in the form that a call without a task would have returned.
+    """Return the stored result of a background task as the result of a normal request, converted to the protocol
+    ``revision``.
 
     ``outcome`` is the task's outcome, and ``revision`` the protocol revision of the result.
 
@@ -95,8 +96,10 @@ def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSO
 
 
 def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
-    """Return the MCP task object for a task record, in the form of the tasks extension. It contains the outcome or the
-    input requests."""
+    """Return the MCP task object for a task record, in the form of the tasks extension.
+
+    It contains the task's outcome, or its unanswered input requests.
+    """
     outcome = record.outcome
     result: Any = None
     error: Any = None
@@ -124,30 +127,31 @@ _LONGEST_WORDS: Final = 1000
 
 
 def failure(code: int, message: str) -> Outcome:
-    """Return the outcome of a task that has failed with this JSON-RPC error."""
+    """Return a task outcome that is a JSON-RPC error with this ``code`` and ``message``."""
     return Outcome(encode_value({"code": code, "message": message}), is_error=True)
 
 
 def store_unreachable() -> CodedError:
-    """Return the error for a request that needs the task store while the store fails."""
+    """Return the error response for a request that needs the task store while the store is unavailable."""
     return CodedError(TOO_BUSY, "The task store is unavailable; try again later")
 
 
 def bounded(outcome: Outcome, limit: int) -> Outcome:
-    """Return ``outcome``, or a failure if ``outcome`` has more than ``limit`` bytes."""
+    """Return ``outcome`` if it has at most ``limit`` bytes. Otherwise return an error outcome that says that it's too
+    long."""
     if len(outcome.json) > limit:
         return failure(INTERNAL_ERROR, f"Internal error: the result has more than {limit} bytes")
     return outcome
 
 
 def raised(outcome: Outcome) -> CodedError:
-    """Return the error in a failed outcome as the exception that a call without a task would have raised."""
+    """Return the JSON-RPC error that a background task has failed with, as an exception."""
     error: dict[str, Any] = decode_value(outcome.json)
     return CodedError(error["code"], error["message"], error.get("data"))
 
 
 def error_text(outcome: Outcome) -> str | None:
-    """Return the message of a failed task's error; `None` if the outcome isn't an error.
+    """Return the message of a failed task's error. If the task hasn't failed, return `None`.
 
     The message becomes the task's status message (2025-11-25 tasks, Task Execution Errors).
     """

@@ -39,7 +39,7 @@ _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 
 class OutcomeReplies(Replies):
-    """Encodes the results and errors of background tasks as JSON text for an `Outcome`.
+    """Encodes the results and errors of background tasks as JSON text to store in the task records.
 
     The text omits the JSON-RPC envelope, and members that are added to each response later.
     """
@@ -93,7 +93,7 @@ class OutcomeWriter:
             scope.deadline = self._last_moment
 
     def goes_on_elsewhere(self, task: RequestTask) -> bool:
-        """Return whether another process may continue the work of ``task`` from now on."""
+        """Return whether another process may run the handler of ``task`` again after this process ends."""
         return task.on_restart != "fail" and self._records.settings.store is not None
 
     async def persist(self, task: RequestTask, outcome: Outcome | None) -> None:
@@ -109,7 +109,7 @@ class OutcomeWriter:
             logger.error("the outcome of task %s was not stored in time", task.id)
 
     async def write_cut_off(self, tasks: Iterable[RequestTask]) -> None:
-        """Store the outcomes of ``tasks`` that were interrupted by the end of the server."""
+        """Store the outcomes of ``tasks``, which didn't finish because the server ends."""
         self.limit_time(0.0)
         if self._records.settings.store is None:
             return  # records in memory end with the server, so writing their outcomes would be useless
@@ -170,7 +170,7 @@ class MessageWriter:
         self._sleeper.wake()
 
     async def run(self) -> None:
-        """Write the scheduled status messages until cancelled."""
+        """Write the scheduled status messages into the task records, until cancelled."""
         while True:
             while not self.unwritten:
                 await self._sleeper.sleep()

@@ -47,7 +47,8 @@ class RecordPage:
 
 
 class TaskRecords:
-    """Reads and changes the task records in the store of ``settings``, and waits for changes.
+    """Reads and changes the task records in the store that ``settings`` specifies, and waits for changes of the
+    records.
 
     Callers pass the ``scope`` of a task: the principal, or an empty string without authentication. Records are read
     from the store each time, since other processes may change them. Any method raises `OSError` if the store fails;
@@ -161,7 +162,7 @@ class TaskRecords:
                     pass
 
     async def change(self, task_id: str, holder: str | None, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the stored task record, and return the new record.
+        """Change a stored task record with the function ``transition``, and return the new record.
 
         If this call is cancelled, the store contains either the whole change or nothing of it.
 
@@ -204,7 +205,7 @@ class TaskRecords:
         transition: Transition,
         reacquire: Callable[[TaskRecord], bool],
     ) -> TaskRecord | None:
-        """Apply ``transition`` to the stored task record like `change`, but retry as long as the store fails.
+        """Change a stored task record with the function ``transition``. While the store fails, try again.
 
         ``holder`` returns the current holder. ``reacquire`` is called if the record has another holder of the same
         process. It continues the task under that holder, if possible, and returns whether it does.
@@ -240,7 +241,7 @@ class TaskRecords:
         return True  # the store has failed, so the next attempt to change the record decides who owns the task
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Store a client's responses to the input requests of a task, and return the task record.
+        """Store a client's responses to the input requests of a task, and return the changed task record.
 
         Returns `None` if the task doesn't exist in ``scope``.
 
@@ -290,7 +291,7 @@ class TaskRecords:
     # Waiting for changes
 
     def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
-        """Wake all readers that wait for a change of a task. Synchronous.
+        """Wake the code in this process that waits for a change of the task. Synchronous.
 
         ``record`` is the new record; `None` if this process hasn't read it.
         """
@@ -300,7 +301,8 @@ class TaskRecords:
             self.on_change(task_id, record)
 
     def observe(self, task_id: str, callback: Callable[[str], None]) -> None:
-        """Call ``callback`` with the task id after each change of the task, and possibly also without a change."""
+        """Call ``callback`` with the task id after each change of the task. Sometimes ``callback`` is called without a
+        change."""
         self._observers.setdefault(task_id, set()).add(callback)
 
     def unobserve(self, task_id: str, callback: Callable[[str], None]) -> None:
@@ -312,7 +314,7 @@ class TaskRecords:
             self._ends.pop(task_id, None)
 
     async def poll(self) -> None:
-        """Poll the store for changes of the observed tasks, until cancelled.
+        """Poll the store for changes of the observed tasks' records, until cancelled.
 
         Change notifications may be lost, and there is none for the end of a time to live. One request to the store
         checks all tasks.
@@ -340,7 +342,8 @@ class TaskRecords:
 
     @contextmanager
     def change_signal(self, task_id: str) -> Generator[ChangeSignal]:
-        """Yield a `ChangeSignal` for one task. Read the task record again whenever the signal's `next_poll` returns."""
+        """Yield an object whose method `next_poll` waits until the task may have changed. Then read its record
+        again."""
         watch = ChangeSignal(self.settings.look_interval)
         self.observe(task_id, watch.notify)
         try:
@@ -349,8 +352,8 @@ class TaskRecords:
             self.unobserve(task_id, watch.notify)
 
     async def watch(self) -> None:
-        """Receive the store's change notifications, and wake the readers, until cancelled. If the store fails, try
-        again after a while."""
+        """Receive the store's change notifications, and wake the code that waits for them, until cancelled. If the
+        store fails, try again."""
         has_failed = False
         while True:
             try:

@@ -121,7 +121,7 @@ class RemoteTask(ABC):
 def created_state(
     method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: SendCancel
 ) -> TaskState:
-    """Return the state of the background task that a request of ``method`` has created.
+    """Return the state of the background task that the peer has created for a request of ``method``.
 
     ``result`` is the request's result. Raises `ProtocolViolation` if it is invalid; if it contains a task id, that task
     is cancelled.
@@ -221,7 +221,8 @@ class CoreRemoteTask(RemoteTask):
 
     @classmethod
     def created(cls, method: str, result: Any, ask: Ask, forget: SendCancel) -> CoreRemoteTask:
-        """Return the background task that a request of ``method`` has created. ``result`` is the request's result.
+        """Return the background task that the peer has created for a request of ``method`` with the response
+        ``result``.
 
         Raises `ProtocolViolation` if it is invalid.
         """
@@ -314,8 +315,11 @@ class _ResultCall:
         self._looks.wake()
 
     def collect(self) -> Any:
-        """Return the result of the completed ``tasks/result`` request, or raise its error or `_TaskFailed`. Afterwards,
-        another request can be started."""
+        """Return the result of the completed ``tasks/result`` request, or raise its error. Then the request can be sent
+        again.
+
+        If the peer has responded with an error, the exception is `_TaskFailed`.
+        """
         error, self._error = self._error, None
         self._runs, self.ended = False, trio.Event()
         if isinstance(error, PeerError):

@@ -41,7 +41,7 @@ RUNS_ELSEWHERE: Final = "another process runs the task now"
 
 
 def new_holder(process: str) -> str:
-    """Return a new holder token. ``process`` uses this token to claim tasks in the store. See `TaskStore`.
+    """Return a new random token with which ``process`` claims tasks in the store. See `TaskStore`.
 
     A process uses one token for all tasks that it creates, and a new token for each call that claims tasks.
     """
@@ -53,7 +53,7 @@ def _process_of(holder: str) -> str:
 
 
 class NotStarted(CodedError):
-    """A background task couldn't be started, so the call fails with this error.
+    """Raised in the handler of a call that should become a background task, but couldn't be started as a task.
 
     The call isn't retried: a retry could return a task that has already failed.
     """
@@ -71,7 +71,7 @@ class _StartAttempt:
 
 
 class RequestTask:
-    """The background task of one request, which runs in ``host``.
+    """The background task that one client's request becomes or may still become. It runs in ``host``.
 
     Until `start` is called, the request may still be answered without a task. Afterwards, the task is in the store.
 
@@ -139,16 +139,16 @@ class RequestTask:
 
     @property
     def has_started(self) -> bool:
-        """True once the client was sent the response that says that its request has become a task."""
+        """True after the client was sent a response with a task id, because its request has become a task."""
         return self.phase >= RunPhase.RUNNING
 
     @property
     def is_delegated(self) -> bool:
-        """True if code other than the handler does the task's work."""
+        """True if the task's work is done by other code than the request's handler."""
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
-        """Start the background task after `TaskSettings.grace`, unless the request is answered before that.
+        """Start the background task after `TaskSettings.grace`, unless the response to the request is sent earlier.
         Idempotent."""
         if self._alarm is None:
             due = trio.current_time() + self._host.settings.grace
@@ -171,7 +171,7 @@ class RequestTask:
                 raise
 
     def stop_alarm(self) -> None:
-        """Stop the timer that starts the background task.
+        """Stop the timer of the background task: the timer that starts the task, or the one that ends it.
 
         The request is about to get its response, or the task has ended.
         """
@@ -180,7 +180,7 @@ class RequestTask:
             self._alarm = None
 
     async def start(self, *, delegated: bool = False) -> None:
-        """Store the background task, and respond to the request with the task.
+        """Store the record of the background task, and send its task id to the client as the response to the request.
 
         Does nothing if this was already done. With ``delegated``, other code than the handler does the work.
 
@@ -237,12 +237,12 @@ class RequestTask:
             raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
 
     def decline(self) -> None:
-        """Don't start a background task, because the response to the request contains the handler's input requests."""
+        """Rule out a background task, because the response to the request contains the handler's input requests."""
         if not self.has_started:
             self.phase = phase_after(self.phase, RunStep.DECLINE)
 
     async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
-        """Start the background task if necessary, and record that code other than the handler does the task's work.
+        """Record that the task's work is done by other code than the handler. If the task hasn't started, start it.
 
         The task expires ``ttl_ms`` milliseconds after its creation.
 
@@ -264,7 +264,7 @@ class RequestTask:
         return True
 
     def detach(self) -> None:
-        """Let the background task continue after its handler has ended, because other code does the task's work.
+        """Let the background task continue after its handler ends, because other code does the task's work.
 
         The handler's result isn't stored.
         """
@@ -280,23 +280,21 @@ class RequestTask:
     # Questions
 
     def collect_questions(self) -> None:
-        """From now on, store the handler's input requests in the task record. The client receives the stored input
-        requests."""
+        """From now on, store the handler's input requests in the task record, from which the client gets them."""
         from .task_questions import TaskQuestions  # this module is imported late, so that servers start faster
 
         TaskQuestions(self).collect()
 
     @property
     def keeps_answers(self) -> bool:
-        """True if the client's responses to input requests are stored. See `AnswerLog`.
+        """True if the client's responses to input requests are stored for a later run of the handler. See `AnswerLog`.
 
         They are, if a restarted handler may make the same input requests again.
         """
         return self.on_restart != "fail" and self._host.settings.store is not None
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Pass ``answers``, the client's responses to input requests, to the handler. Skip responses for which the
-        handler doesn't wait."""
+        """Pass the client's responses ``answers`` to the handler. Skip those for which the handler doesn't wait."""
         rounds = self.scope.rounds
         if rounds is not None:
             rounds.deliver({key: decode_answer(text) for key, text in answers.items() if rounds.waits_for(key)})
@@ -318,7 +316,7 @@ class RequestTask:
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a server-to-client request that the handler makes, but that can't be stored in the task record. See
+        """Send a request of the handler to the client. Such requests can't be stored in the task record. See
         `RequestScope.ask`."""
         if self.client is None:
             raise NoBackChannel("cannot send a request to the client: the client that requested this task is unknown")
@@ -371,7 +369,8 @@ class RequestTask:
 
     @property
     def is_at_risk(self) -> bool:
-        """True while the handler runs and must stop before another process may run the task.
+        """True while the handler runs and must end before its lease expires, because another process may then run it
+        again.
 
         A handler that is never restarted may run longer than its lease: other processes can only record that the task
         has failed.
@@ -380,7 +379,8 @@ class RequestTask:
 
     @property
     def needs_lease(self) -> bool:
-        """True while this process needs the task's lease.
+        """True while this process must renew the task's lease, because the task runs here or its outcome is being
+        stored.
 
         It does until the outcome is stored, or until the record has ended or has another holder.
         """
@@ -388,18 +388,20 @@ class RequestTask:
 
     @property
     def has_ended(self) -> bool:
-        """True from the moment at which storing the outcome begins."""
+        """True once this process has begun to store the task's outcome."""
         return self.phase >= RunPhase.PERSISTING
 
     def acquire(self, record: TaskRecord, until: float) -> None:
-        """Use the claim in the task record ``record`` for this run of the handler.
+        """Run the handler with the claim in ``record``: its holder token, its number, and its lease until the time
+        ``until``.
 
         Until the time ``until``, no other process may run the task.
         """
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
-        """If ``record`` contains a newer claim of this process, continue this run of the handler with that claim.
+        """If this process has claimed the task once more, as ``record`` shows, continue the handler with that newer
+        claim.
 
         The store's response to that claim was lost, or is still on its way.
 
@@ -414,11 +416,11 @@ class RequestTask:
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
-        """Return whether ``record`` shows that this process is running the task, or has finished it."""
+        """Return whether this process is running the task, or has finished it, according to ``record``."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def accepts(self, record: TaskRecord) -> bool:
-        """Return whether to use ``record``, which was stored during this run of the handler.
+        """Return whether ``record``, which was stored during this run of the handler, is up to date.
 
         If it has another holder, it may be older than this process's own claim, and must be read again.
         """

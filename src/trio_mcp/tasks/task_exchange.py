@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class TaskExchange(Exchange):
-    """The `Exchange` of a request that runs as the background task ``task``.
+    """Carries the request of a background task in place of a connection: it stores the response in the task record.
 
     It belongs to no connection, and stores the outcome instead of sending it.
 
@@ -77,7 +77,7 @@ class TaskExchange(Exchange):
         return self.task is not None and self.task.has_ended
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Do nothing: the background task itself keeps a reference to the request of this exchange."""
+        """Do nothing, because the background task ``task`` already keeps a reference to its request."""
 
     def release(self, request: InboundRequest) -> None:
         if self.task is not None:
@@ -88,7 +88,7 @@ class TaskExchange(Exchange):
         return None if self.task is None else self.task.scope
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Store the outcome of the task. ``line`` contains this outcome, as encoded by `OutcomeReplies`."""
+        """Store the outcome of the task in its record. ``line`` is the outcome as JSON text. See `OutcomeReplies`."""
         assert self.task is not None, "it was told before the handler ran"
         is_error, scope = request.error is not None, self.task.scope
         if scope.is_overdue:  # the deadline has passed, but its timer hasn't fired yet
@@ -110,7 +110,7 @@ class _RestartedExchange(TaskExchange):
 
 
 def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
-    """Return the `Exchange` with which the request of ``task`` continues as a background task of ``host``."""
+    """Return the exchange that stores the response to the request of ``task``, now that the task runs in ``host``."""
     scope = task.scope
     here = scope.exchange
     if scope.request.revision.tasks == "core":
@@ -172,7 +172,7 @@ def _continuation(task: RequestTask) -> bytes | None:
 
 
 def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: int) -> RequestTask:
-    """Create a background task from its ``record``, so that ``runner`` can run its handler again.
+    """Create a background task from its stored ``record``, so that ``runner`` can run its handler again.
 
     The handler gets the arguments, capabilities and the principal of the first run, and the answers that were already
     given to the same questions. Raises `LookupError` and `ValueError` for a record that cannot be read.
@@ -189,7 +189,7 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
 
 
 def request_of(record: TaskRecord, now: int) -> InboundRequest:
-    """Return the request that is stored in the ``record`` of a background task, so that its handler can run again.
+    """Return the client's request that ``record`` contains, so that the handler of the background task can run again.
 
     Raises the errors of `restarted`.
     """

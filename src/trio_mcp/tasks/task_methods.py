@@ -215,7 +215,8 @@ class OwnTasks:
         self._numbers = count(1)
 
     def are_all_of(self, scope: RequestScope) -> bool:
-        """Return whether the caller of a request may list only the tasks of the caller's own connection.
+        """Return whether a caller's ``tasks/list`` request must list only the tasks that the caller's own connection
+        has created.
 
         Otherwise the tasks are listed from the store.
         """
@@ -249,7 +250,10 @@ _MILLISECONDS: Final = 1000
 
 
 def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
-    """Return the time to live, in milliseconds, that a request asks for its task. Return `None` for no limit.
+    """Return the time to live, in milliseconds, of the task for a request: the requested time, within the server's
+    limit.
+
+    Returns `None` for no limit.
 
     The parameters were already validated. Raises `CodedError` (-32602) unless the time is positive.
     """

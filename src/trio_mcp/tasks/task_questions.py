@@ -27,7 +27,7 @@ _RUN: Final = 8
 
 
 def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
-    """Return the input requests and responses from before the task started, for the new task record.
+    """Return the input requests and responses that were sent before the task had a record, to store them in its record.
 
     Returns nothing if the responses have more than ``limit`` bytes.
     """
@@ -49,7 +49,7 @@ def _log_of_run(task: RequestTask) -> AnswerLog | None:
 
 
 class TaskQuestions:
-    """Stores the input requests that the handler of ``task`` makes in the task record."""
+    """Writes the input requests of a task's handler into the task record."""
 
     __slots__ = ("_task",)
 
@@ -57,13 +57,13 @@ class TaskQuestions:
         self._task = task
 
     def collect(self) -> None:
-        """From now on, store the handler's input requests in the task record, including earlier ones that weren't sent
-        yet."""
+        """From now on, store the handler's input requests in the task record. Earlier ones that weren't sent yet are
+        stored as well."""
         if self._task.scope.rounds is not None:
             self._task.scope.rounds.redirect(self._send, self._given_up)
 
     def replay(self, record: TaskRecord) -> None:
-        """Use the responses in ``record`` if the handler makes the same input requests as in an earlier run.
+        """Use the stored responses in ``record`` when the restarted handler makes the same input requests as before.
 
         Store new input requests as `collect` does.
         """

@@ -39,7 +39,7 @@ class TaskState:
 
 
 class TaskCancelled(MCPError):
-    """A background task has no result, because the other side has cancelled the task."""
+    """Raised in place of a background task's result, because the task was cancelled."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
         super().__init__(task_id, message)
@@ -53,7 +53,7 @@ class TaskCancelled(MCPError):
 
 
 def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
-    """Return the state of a background task, given its task object in the form of 2025-11-25 or of the tasks
+    """Return the `TaskState` for a task object that the peer has sent, in the form of 2025-11-25 or of the tasks
     extension."""
     ttl, interval = (task.ttl, task.poll_interval) if isinstance(task, Task) else (task.ttl_ms, task.poll_interval_ms)
     return TaskState(

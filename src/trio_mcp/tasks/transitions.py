@@ -36,8 +36,10 @@ T = TypeVar("T")
 
 @frozen
 class QuestionLog:
-    """The input requests that a handler has made so far, which the task record stores for a restart. See
-    `TaskRecord.asked`."""
+    """The input requests that a handler has made so far. The task record stores them for a restart of the handler.
+
+    See `TaskRecord.asked`.
+    """
 
     asked: Mapping[str, Sequence[str]]
     answers: Mapping[str, bytes]
@@ -59,7 +61,8 @@ def asked(
     given_up: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
-    """Return the task record with the input requests ``questions`` added, under their keys in ``questions``.
+    """Return the task record with new input requests added. ``questions`` maps the key of each request to its JSON
+    text.
 
     Input requests that are already in it, or already answered, are skipped: a restarted handler makes them again.
 
@@ -99,7 +102,7 @@ def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> Task
 def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
-    """Return the task record without the input requests ``given_up``, which the handler has cancelled.
+    """Return the task record without the input requests with the keys ``given_up``, which the handler has cancelled.
 
     Requests that were already answered are removed as well.
 
@@ -193,7 +196,7 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
 def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a background task after code other than the handler has taken over the task's work.
+    """Return the record of a background task whose work is done by other code than the handler from now on.
 
     The task expires ``ttl_ms`` milliseconds after its creation.
 
@@ -247,7 +250,7 @@ def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) ->
 
 
 class RunPhase(IntEnum):
-    """The phases of a background task in the process that runs it.
+    """The phases of a background task, from the point of view of the process that runs the task.
 
     ========== ========== ========== ========== ========== ========== ========== ========== ========== ==========
     phase      RECORD     START      DELEGATE   FAIL       DECLINE    DETACH     LOSE       END        CLOSE
