@@ -388,7 +388,7 @@ class RequestTask:
 
     @property
     def has_ended(self) -> bool:
-        """True once this process has begun to store the task's outcome."""
+        """True once the request's handler has ended, even if the task's outcome isn't stored yet."""
         return self.phase >= RunPhase.PERSISTING
 
     def acquire(self, record: TaskRecord, until: float) -> None:

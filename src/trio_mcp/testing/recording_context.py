@@ -50,7 +50,7 @@ from ..server.context.tasks import TaskContext
 
 
 class ScriptedUser:
-    """Answers server-to-client requests by calling the given client callbacks, in the task that sends the request.
+    """Answers a handler's server-to-client requests by calling the given client callbacks, in the handler's trio task.
 
     Plain ``def`` handlers run without a thread, because a virtual clock would not wait for threads.
     """
@@ -70,7 +70,7 @@ class ScriptedUser:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that a client with these handlers declares."""
+        """The capabilities that a client with the given callbacks declares."""
         return self._answers.capabilities
 
     async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
@@ -91,8 +91,7 @@ def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
-    """Return a client callback that returns ``answers`` in order, one per call. The contents of the requests don't
-    matter.
+    """Return a client callback that returns ``answers`` in order, one per call, whatever the requests contain.
 
     An answer that is an exception is raised. A request after the last answer raises `AssertionError`. Use it for the
     callbacks of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) or of a `RecordingContext`.
@@ -123,8 +122,8 @@ P = TypeVar("P")
 
 
 def recording(cls: C) -> C:
-    """Class decorator for inherited properties: if ``self._given`` has a value with a property's name, the property
-    returns that value."""
+    """Class decorator for `RecordingContext`: each inherited property returns the value that the test has given for it,
+    if any."""
     for name, member in vars(cls.__base__).items():
         if isinstance(member, property) and name not in vars(cls):
             setattr(cls, name, property(_given_or(name, member.fget)))
@@ -141,8 +140,8 @@ def _given_or(name: str, passive: Any) -> Callable[[Any], Any]:
 
 @recording
 class RecordingContext(RequestContext):
-    """A handler context for tests. It records what the handler reports and requests, and answers the handler's requests
-    with the test's callbacks.
+    """A handler context for tests. It records what the handler reports, and answers the handler's requests with
+    callbacks.
 
         async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
             assert await greet(ctx) == "Hello, Ann"
@@ -252,8 +251,8 @@ class RecordingContext(RequestContext):
             raise failure
 
     def cancel(self, reason: str | None = None, *, cause: CancelCause = CancelCause.PEER) -> None:
-        """Cancel the request of this context, as the client would. Later reports and notifications of the handler
-        aren't recorded.
+        """Cancel the request of this context, as a client would. Afterwards, the context records no reports or
+        notifications.
 
         Only the first call has an effect.
         """
@@ -354,7 +353,7 @@ class _RecordedLog(RequestLog):
 
 @recording
 class RecordedTask(TaskContext):
-    """A task context for tests. It records the status messages and checkpoints of a handler that runs as a task.
+    """A task context for tests. It records the status messages and checkpoints of a handler that runs as an MCP task.
 
     Pass it to the context: ``RecordingContext(task=RecordedTask())``. ``restored`` and ``attempt`` simulate a run after
     a restart. ``ttl`` and ``requested_ttl`` are in seconds.

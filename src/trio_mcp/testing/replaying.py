@@ -30,8 +30,7 @@ async def assert_replays(
     patience: float = 10.0,
     **options: Unpack[ClientOptions],
 ) -> None:
-    """Replay the messages of one side of ``recording``, and assert that the server or client under test answers as
-    recorded.
+    """Replay one side of ``recording`` to a server or client, and assert that it answers with the recorded messages.
 
         await assert_replays("calls.jsonl", server)
 

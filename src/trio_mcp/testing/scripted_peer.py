@@ -55,8 +55,8 @@ def _latest(transcript: Transcript) -> list[str]:
 
 
 class ScriptedPeer:
-    """One end of a connection, controlled by a test: it sends exactly the messages of the test, and checks the messages
-    it receives.
+    """One end of a connection, controlled by a test. It sends exactly the test's messages, and checks the messages it
+    receives.
 
     `ScriptedClient` and `ScriptedServer` are subclasses with more methods.
 
@@ -146,7 +146,7 @@ class ScriptedPeer:
         return message
 
     async def until(self, pattern: Pattern) -> Any:
-        """Skip messages until one matches ``pattern``, and return that message. Skipped messages stay in
+        """Read and skip messages until one matches ``pattern``, and return that message. Skipped messages stay in
         `transcript`."""
         pattern = _completed(pattern)
         while differences(pattern, message := await self._receive(pattern)):

@@ -72,8 +72,8 @@ class ScriptedClient(ScriptedPeer):
         id: RequestId | None = None,
         meta: JSONObject | None = None,
     ) -> JSONObject:
-        """Return a request message in the protocol revision of the connection, without sending it. ``meta`` is added to
-        its ``_meta``."""
+        """Return a request message for the connection's protocol revision, without sending it. ``meta`` is added to
+        ``params._meta``."""
         self._last_id += 1
         meta = {**self._required_meta(), **(meta or {})}
         params = {**(params or {}), **({"_meta": meta} if meta else {})}
@@ -111,7 +111,8 @@ class ScriptedClient(ScriptedPeer):
         return await self.request("tools/call", {"name": name, "arguments": arguments or {}}, id=id, meta=meta)
 
     async def expect_result(self, request_id: RequestId, result: Pattern = ...) -> Any:
-        """Return the result in the next message, which must be the reply to the request ``request_id``."""
+        """Check that the next message is the successful response to the request ``request_id``, and return its
+        result."""
         return (await self.expect({"id": request_id, "result": result}))["result"]
 
     async def expect_text(self, request_id: RequestId, text: str) -> None:
@@ -122,9 +123,9 @@ class ScriptedClient(ScriptedPeer):
             raise UnexpectedMessage(pattern, message, ["$.result.isError: the tool failed"], self.transcript)
 
     async def expect_error(self, request_id: RequestId | None, code: Pattern = ..., message: Pattern = ...) -> Any:
-        """Return the error object in the next message, which must be the error response to the request ``request_id``.
+        """Check that the next message is the error response to the request ``request_id``, and return its error object.
 
-        The message must be an error response with this id (`None` for null).
+        A ``request_id`` of `None` means that the response has the id null.
         """
         error = {"code": code, "message": message, ...: ...}
         return (await self.expect({"id": request_id, "error": error}))["error"]
@@ -167,23 +168,23 @@ class ScriptedServer(ScriptedPeer):
                     raise UnexpectedMessage(pattern, message, [], self.transcript)
 
     async def expect_request(self, method: str, params: Pattern = ...) -> JSONObject:
-        """Return the next message, which must be a request with this ``method``. Without ``params``, any parameters
-        match."""
+        """Check that the next message is a request with this ``method``, and return it. Without ``params``, any
+        parameters match."""
         more: dict[Any, Any] = {...: ...} if params is ... else {"params": params}
         return await self.expect({"id": ..., "method": method, **more})
 
     async def expect_call(self, tool: str, arguments: Pattern = ...) -> JSONObject:
-        """Return the next message, which must be a call of ``tool``. Reply with `answer_text` or `answer`."""
+        """Check that the next message is a call of ``tool``, and return it. Reply with `answer_text` or `answer`."""
         return await self.expect_request("tools/call", {"name": tool, "arguments": arguments, ...: ...})
 
     async def expect_cancel(self, request: JSONObject, reason: Pattern = ...) -> None:
-        """Check that the next message is a cancel notification for ``request``. If you pass ``reason``, the
-        notification must have this reason."""
+        """Check that the next message cancels ``request``. If you pass ``reason``, the message must contain that
+        reason."""
         more: dict[Any, Any] = {...: ...} if reason is ... else {"reason": reason}
         await self.expect({"method": "notifications/cancelled", "params": {"requestId": request["id"], **more}})
 
     async def answer_text(self, call: JSONObject, text: str) -> None:
-        """Send ``text`` as the result of the tool call ``call``."""
+        """Reply to the tool call ``call`` with a result whose only content is ``text``."""
         await self.answer(call, {"content": [{"type": "text", "text": text}]})
 
     async def progress(self, request: JSONObject, progress: float, **more: Any) -> None:
@@ -197,7 +198,7 @@ class ScriptedServer(ScriptedPeer):
         await self.notify("notifications/message", {"level": level, "data": data, **more})
 
     async def request(self, request_id: RequestId, method: str, params: JSONObject | None = None) -> None:
-        """Send a request from the server to the client (legacy revisions only)."""
+        """Send a request from the server to the client (legacy protocol revisions only)."""
         message: JSONObject = {"id": request_id, "method": method}
         await self.send(message if params is None else {**message, "params": params})
 
@@ -347,8 +348,8 @@ class _ScriptRun:
 
 
 async def serve_scripted_stdio(script: Script, *, patience: float = 10.0) -> None:
-    """Run the function ``script`` as the server on standard input and output, to test a host that starts its servers
-    itself.
+    """Run the function ``script`` as an MCP server on standard input and output. Use it to test a host that starts its
+    servers itself.
 
     After the script returns, the input is read to its end. Raises the exceptions of the script.
     """

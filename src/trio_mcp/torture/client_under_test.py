@@ -42,7 +42,7 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
     """
 
     async def next_message(self) -> JSONObject:
-        """Answer the client's routine requests, such as ``ping``, and return its next other message.
+        """Return the client's next message, except for routine requests, such as ``ping``, which are answered here.
 
         Raises `Failed` if the client ends the connection.
         """
@@ -78,7 +78,7 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
         return await self._call_of(tool)
 
     async def cancelled_call(self) -> JSONObject:
-        """Make the client's call of a tool time out, wait for its cancellation, and return the call."""
+        """Make the client call a tool and time out. Return the call after the client has cancelled it."""
         call = await self.order("slow", 0.3)
         cancel = await self.seen(
             {"method": "notifications/cancelled"}, "the client didn't cancel a call that timed out"

@@ -44,7 +44,8 @@ class TorturePeer(ScriptedPeer, Generic[U]):
         return cast("JSONObject", message)
 
     async def seen(self, pattern: JSONObject, otherwise: str, within: float = 3 * PROMPTLY) -> JSONObject:
-        """Return the next message that has the members of ``pattern``.
+        """Wait for a message that contains the members of ``pattern``, and return it. Messages without them are
+        skipped.
 
         Raises `Failed` with the text ``otherwise`` if no such message arrives within ``within`` seconds.
         """
@@ -52,7 +53,7 @@ class TorturePeer(ScriptedPeer, Generic[U]):
         return await self._first(lambda message: not differences(expected, message), otherwise, within)
 
     async def response(self, request_id: RequestId, within: float = 3 * PROMPTLY) -> JSONObject:
-        """Return the response to a request, even if it has arrived before.
+        """Return the response to a request. It may have arrived before this call.
 
         Raises `Failed` if the response doesn't arrive within ``within`` seconds.
         """
@@ -80,12 +81,12 @@ class TorturePeer(ScriptedPeer, Generic[U]):
                 await self.next_message()
 
     def received(self, **members: Any) -> list[JSONObject]:
-        """Return all messages received so far that have the given members."""
+        """Return all messages received so far that contain the given JSON members."""
         found = [as_object(message) for way, message in self.transcript if way == "received"]
         return [message for message in found if members.items() <= message.items()]
 
     async def check_exit(self, within: float) -> None:
-        """Check that the program under test exits, and that no other process of its group keeps running.
+        """Check that the program under test exits, and that no process of its process group keeps running.
 
         Raises `Failed` otherwise.
         """

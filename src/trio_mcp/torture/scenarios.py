@@ -36,7 +36,7 @@ class Failed(AssertionError):
 
 
 class Skipped(Exception):
-    """Raised if a scenario can't be played with this server or client. The message says why."""
+    """Raised if a scenario can't be run against this server or client. The message says why."""
 
 
 @frozen
@@ -67,7 +67,7 @@ def read_texts() -> dict[str, Any]:
 
 
 def load_scenarios(side: Literal["server", "client"], plays: Mapping[str, Any]) -> list[Scenario]:
-    """Return all scenarios that test a server, or all that test a client, as ``side`` specifies.
+    """Return all scenarios for one ``side``: those that test a server, or those that test a client.
 
     ``plays`` contains the functions that play the scenarios, keyed by name.
     """
@@ -76,7 +76,7 @@ def load_scenarios(side: Literal["server", "client"], plays: Mapping[str, Any]) 
 
 @frozen
 class UnderTest(ABC):
-    """The server or client that the scenarios test. It speaks a legacy or a modern revision."""
+    """The server or client that the scenarios test, and whether it speaks a legacy or a modern protocol revision."""
 
     era: Era
     patience: float = attrs.field(default=1.0, kw_only=True)
@@ -88,8 +88,8 @@ class UnderTest(ABC):
         return (LATEST_LEGACY if self.era == "legacy" else LATEST_MODERN).name
 
     def missing(self, need: Need) -> str | None:
-        """Return the reason why scenarios that need the transport ``need`` must be skipped. Return `None` if they can
-        run."""
+        """Return why this server or client can't run a scenario that requires the transport ``need``. Return `None` if
+        it can."""
         return None
 
     @abstractmethod
@@ -102,7 +102,7 @@ class UnderTest(ABC):
 
 @frozen
 class ScenarioOutcome:
-    """The outcome of playing one scenario: passed, failed or skipped, with the reason."""
+    """The outcome of one scenario: passed, failed or skipped, and the reason."""
 
     scenario: Scenario
     era: Era
@@ -116,7 +116,8 @@ class ScenarioOutcome:
 
 
 async def run_scenarios(scenarios: list[Scenario], under_test: UnderTest) -> AsyncGenerator[ScenarioOutcome]:
-    """Play all scenarios for the revision that ``under_test`` speaks, one after another. Yield each outcome."""
+    """Run the scenarios for the protocol revision that ``under_test`` speaks, one after another, and yield each
+    outcome."""
     for scenario in scenarios:
         if under_test.era in scenario.eras:
             status, reason = await _played(scenario, under_test)

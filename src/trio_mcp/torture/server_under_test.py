@@ -83,15 +83,15 @@ class TortureClient(TorturePeer["ServerUnderTest"], ScriptedClient):
     async def call(
         self, kind: str, *, id: RequestId | None = None, meta: JSONObject | None = None, **params: Any
     ) -> RequestId:
-        """Call one of the tools in `TOOLS`, and return the request id. Raises `Skipped` if the server doesn't have the
-        tool."""
+        """Send a call of one of the tools in `TOOLS`, and return the request id. Raises `Skipped` if the server doesn't
+        have the tool."""
         if kind not in self.under_test.tools:
             raise Skipped(f"the server has no tool {kind!r} (description of the tool: {TOOLS[kind]})")
         params = {"name": self.under_test.tools[kind], "arguments": {}, **params}
         return await self.request("tools/call", params, id=id, meta=meta)
 
     async def start_slow(self, **options: Any) -> RequestId:
-        """Call the tool `slow`, wait until its handler is running, and return the request id. For ``options``, see
+        """Call the tool `slow`, wait until its handler is running, and return the request id. ``options`` are passed to
         `call`."""
         already = await self.running()
         found = await self.call("slow", **options)
@@ -118,7 +118,8 @@ class TortureClient(TorturePeer["ServerUnderTest"], ScriptedClient):
         await self.until_running(0, PROMPTLY + len(ids) / 100)
 
     def progress_of(self, token: RequestId) -> list[float]:
-        """Return the progress values received with the progress token ``token``, a token of the same JSON type."""
+        """Return the progress values received for the progress token ``token``. A token of another JSON type doesn't
+        match."""
         params = [message["params"] for message in self.received(method="notifications/progress")]
         return [each["progress"] for each in params if repr(each["progressToken"]) == repr(token)]
 
@@ -150,8 +151,7 @@ class ServerUnderTest(UnderTest):
         return not isinstance(self.target, Command) and getattr(self.target, "url", "").startswith("http")
 
     def missing(self, need: Need) -> str | None:
-        """Return the reason why scenarios that need the transport ``need`` must be skipped. Return `None` if they can
-        run."""
+        """Return why this server can't run a scenario that requires the transport ``need``. Return `None` if it can."""
         if need == "http":
             return None if self.is_http else "the scenario is only for servers over HTTP"
         if need == "process":
@@ -182,7 +182,7 @@ class ServerUnderTest(UnderTest):
 
 
 async def find_tools(target: Target, era: Era) -> dict[str, str] | None:
-    """Return the tools of `TOOLS` that the server has, keyed by their names in `TOOLS`.
+    """Return the server's tools that scenarios can use: a dict from each name in `TOOLS` to the server's own name.
 
     Return `None` if the server doesn't speak the revision.
     """

@@ -30,8 +30,8 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, begun.cursor) == set()
 
     async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
-        """A reader gets each name that any replica has changed after the reader's cursor, once. If the reader continues
-        from the returned cursor, it gets no changes."""
+        """A read returns each name that any replica has recorded after the cursor, once. A read from the returned
+        cursor returns no changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(["tools", "resource:a"])
@@ -45,7 +45,8 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(each.changes, changes.cursor) == set()
 
     async def test_each_place_is_behind_what_was_noted_before_it(self) -> None:
-        """A name that is recorded again is reported again, and older cursors stay valid."""
+        """A change that is recorded again is reported again to readers of the change log, and older cursors stay
+        valid."""
         async with self.open_replica() as one, self.open_replica() as two:
             places = [await current_cursor(one.changes)]
             for thing in ("a", "b", "a", "c"):
@@ -64,7 +65,7 @@ class ChangeLogSuite(TestedStorage):
             assert await current_cursor(one.changes) == place
 
     async def test_thing_may_have_any_name(self) -> None:
-        """The name of a change can be any string, and no name is mistaken for another."""
+        """The name of a changed thing can be any string, and no name is mistaken for another."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(HOSTILE)
@@ -75,8 +76,8 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(one.changes, place) == {thing}
 
     async def test_any_other_text_is_a_place_behind_which_everything_may_have_changed(self) -> None:
-        """For an invalid cursor, a read reports that anything may have changed, and returns a valid cursor to continue
-        from."""
+        """For an invalid cursor, the change log reports that anything may have changed, and returns a valid cursor to
+        continue from."""
         async with self.open_replica() as one:
             await one.changes.record(["tools"])
             for text in (*HOSTILE, "0", "1", "-1", "1.1", "9" * 400, "\N{ARABIC-INDIC DIGIT ONE}"):
@@ -85,7 +86,7 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(one.changes, changes.cursor) == set()
 
     async def test_place_in_another_log_is_behind_everything(self) -> None:
-        """For a cursor of another or a lost change log, a read reports that anything may have changed."""
+        """For a cursor of another server's change log, the change log reports that anything may have changed."""
         async with self.open_replica() as one, self.open_replica("another server") as other:
             for _ in range(3):
                 await one.changes.record(["tools"])
@@ -93,8 +94,8 @@ class ChangeLogSuite(TestedStorage):
                 assert (await one.changes.read_since(await current_cursor(other.changes))).everything
 
     async def test_things_that_were_changed_longest_ago_are_forgotten(self) -> None:
-        """If the changes after a cursor were dropped, the log reports that anything may have changed. Later cursors
-        still get the exact changes."""
+        """If changes after a cursor were dropped from the change log, it reports that anything may have changed. Newer
+        cursors still get the exact changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = await current_cursor(one.changes)
             await one.changes.record(["tools", "prompts"])
@@ -110,7 +111,7 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, places[4]) == {"tools", *expected}
 
     async def test_change_of_a_known_thing_forgets_no_other(self) -> None:
-        """The log limits the number of different names, not the number of changes."""
+        """The change log limits the number of different names, not the number of changes."""
         async with self.open_replica() as one:
             place = await current_cursor(one.changes)
             await one.changes.record(["prompts"])
@@ -149,8 +150,11 @@ class ChangeLogSuite(TestedStorage):
             assert reader.place == await current_cursor(two.changes)
 
     async def test_hint_tells_what_has_changed_between_two_places(self) -> None:
-        """Each notification contains exactly the changes of one `record` call, on any replica, unless other changes are
-        recorded at the same time."""
+        """After one `record` call on any replica, the change log sends a notification that contains exactly the changes
+        of this call.
+
+        This isn't guaranteed if other changes are recorded at the same time.
+        """
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             things = [text for text in HOSTILE if len(text) < 100]
             for each in (one, two):
@@ -166,8 +170,8 @@ class ChangeLogSuite(TestedStorage):
                 assert len(hint.changed) == len(things)
 
     async def test_watcher_of_changes_is_not_told_of_the_past(self) -> None:
-        """A watcher only gets changes recorded after it started, even if another watcher stops or its wait is
-        cancelled."""
+        """A watcher of the change log gets no changes from before its start. Other watchers that stop or are cancelled
+        don't affect it."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.changes.record(["before"])
             await two.changes.record(["before, elsewhere"])
@@ -183,7 +187,7 @@ class ChangeLogSuite(TestedStorage):
                 await reader.read(hints, {"after", "later"})
 
     async def test_watcher_of_changes_that_does_not_read_holds_up_nobody(self) -> None:
-        """If a watcher doesn't read, writers aren't blocked. When the watcher reads later, it gets all changes."""
+        """A watcher that doesn't read blocks no writer. When the watcher reads later, it gets all changes."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             reader = _ChangeReader(one.changes, await current_cursor(one.changes))
             things = {f"resource:{number}" for number in range(1500)}
@@ -194,7 +198,7 @@ class ChangeLogSuite(TestedStorage):
             await reader.read(hints, things | {"later"})
 
     async def test_cancelled_note_is_whole_or_nothing(self) -> None:
-        """If `record` is cancelled, either all of its changes are recorded, or none."""
+        """If a `record` call is cancelled, either all of its changes are recorded in the log, or none."""
         async with self.open_replica() as one:
             for at in interruptions():
                 place = await current_cursor(one.changes)
@@ -227,12 +231,12 @@ class _ChangeReader:
 
 
 async def current_cursor(changes: ChangeLog) -> ChangeCursor:
-    """Return the current cursor of the change log."""
+    """Return the current end position of the change log."""
     return (await changes.read_since(None)).cursor
 
 
 async def changes_since(changes: ChangeLog, cursor: ChangeCursor) -> set[str]:
-    """Return the names that changed after ``cursor``, and check that each is reported once."""
+    """Return the names that were recorded as changed after ``cursor``, and check that each is reported once."""
     found = await changes.read_since(cursor)
     assert not found.everything
     assert len(found.changed) == len(set(found.changed))

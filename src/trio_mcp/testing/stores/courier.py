@@ -46,8 +46,8 @@ class _MessageTests(TestedStorage):
             await deliver_all(one.courier, two.id, mailbox, [b"short"])
 
     async def test_letter_comes_to_its_replica_alone(self) -> None:
-        """Each of three replicas gets only the messages that were sent to this replica, including its messages to
-        itself."""
+        """A replica gets all messages that were sent to it, also its own, and no messages that were sent to other
+        replicas."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
             replicas = (one, two, three)
             async with (
@@ -90,8 +90,11 @@ class _MessageTests(TestedStorage):
                 sent.set()
 
     async def test_replica_has_one_mailbox_at_a_time(self) -> None:
-        """If a replica has an open mailbox, opening a second mailbox raises `RuntimeError`, and the first mailbox keeps
-        working. When the first mailbox is closed, the replica can open another mailbox."""
+        """If a replica has an open mailbox, opening a second one raises `RuntimeError`, and the first one keeps
+        working.
+
+        After the first mailbox is closed, the replica can open another mailbox.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def open_another() -> None:
@@ -105,8 +108,8 @@ class _MessageTests(TestedStorage):
                 await deliver_all(one.courier, two.id, mailbox, [b"second"])
 
     async def test_mailbox_that_nobody_reads_holds_up_nobody(self) -> None:
-        """If no task reads a mailbox, senders aren't blocked. `HINTS_LOST` reports lost messages, and later messages
-        arrive."""
+        """If no task reads a mailbox, senders aren't blocked. If messages are lost, the reader gets `HINTS_LOST` and
+        all later messages."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for number in range(1500):
                 await one.courier.send(two.id, str(number).encode())
@@ -122,7 +125,7 @@ class _MessageTests(TestedStorage):
             await deliver_all(one.courier, two.id, mailbox, [b"letter"])
 
     async def test_cancelled_post_may_send_or_not(self) -> None:
-        """After a cancelled `send`, the courier still works."""
+        """After a cancelled `send` call, messages can still be sent and received."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for at in interruptions():
                 await at.call(one.courier.send, two.id, b"letter")
@@ -145,8 +148,8 @@ class _LivenessTests(TestedStorage):
                 assert set(await each.courier.find_dead([one.id, two.id])) == {two.id}
 
     async def test_sign_of_life_lengthens_the_lease(self) -> None:
-        """A `heartbeat` call starts a new lease for the replica. The call returns true if the replica's old lease
-        hasn't expired."""
+        """A `heartbeat` call starts a new lease for the replica. It returns true if the replica's old lease hasn't
+        expired."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as control:
             for lease in LENGTHS:
                 await one.courier.heartbeat(lease_ms=lease)
@@ -159,8 +162,8 @@ class _LivenessTests(TestedStorage):
         raise AssertionError("each lease expired before the second heartbeat; the storage is too slow")
 
     async def test_replica_is_dead_when_its_lease_is_over(self) -> None:
-        """When the lease of a replica expires, the replica is dead. The next `heartbeat` call returns false, and the
-        replica is alive again."""
+        """When the lease of a replica expires, the replica is dead. The next `heartbeat` call returns false, and makes
+        the replica alive again."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             await one.courier.heartbeat(lease_ms=100)
@@ -183,15 +186,16 @@ class _LivenessTests(TestedStorage):
             assert list(await two.courier.find_dead([one.id, two.id])) == []
 
     async def test_replica_that_ends_without_leaving_is_alive_until_its_lease_is_over(self) -> None:
-        """If a replica ends without `leave`, for example because its process died, the replica is reported as alive
-        until its lease expires."""
+        """If a replica ends without calling `leave`, for example by a crash, it is reported as alive until its lease
+        expires."""
         async with self.open_replica() as two:
             async with self.open_replica() as one:
                 await one.courier.heartbeat(lease_ms=HOUR)
             assert not await is_dead(two.courier, one.id)
 
     async def test_any_text_that_is_no_replica_is_dead(self) -> None:
-        """`find_dead` reports any string that isn't the id of a living replica, even among thousands of strings."""
+        """`find_dead` returns each given string that isn't the id of a living replica, even if it gets thousands of
+        strings."""
         async with self.open_replica() as one:
             await one.courier.heartbeat(lease_ms=HOUR)
             never = [*HOSTILE, one.id.swapcase(), one.id[:-1], f"{one.id}\0", *(f"never {n}" for n in range(40_000))]
@@ -218,7 +222,7 @@ class CourierSuite(_MessageTests, _LivenessTests):
 
 
 async def is_dead(courier: Courier, replica: str) -> bool:
-    """Return whether ``courier`` reports the replica as dead."""
+    """Return whether `find_dead` reports the replica as dead."""
     return replica in await courier.find_dead([replica])
 
 

@@ -30,7 +30,7 @@ class _HolderTests(TestedStorage):
     """Tests of `EventLog.open`, `EventLog.take_over` and `EventLog.finish_dead`."""
 
     async def test_stream_begins_without_events(self) -> None:
-        """A new stream has no events, on every replica. Its request id can be any bytes."""
+        """A new event stream has no events on any replica. Its request id can be any bytes."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, request_id in enumerate((b"7", b"", ALL_BYTES, bytes(2**20))):
                 name = f"stream {number}"
@@ -40,8 +40,10 @@ class _HolderTests(TestedStorage):
                     assert await StreamUnderTest(each.events, name).read_after(0) == StoredEvents(stream, 1, [])
 
     async def test_stream_with_a_taken_name_is_refused(self) -> None:
-        """Opening a second stream with the same name in a session raises an error, and changes nothing. Another session
-        can use the name."""
+        """Opening a second event stream with the same name in a session raises an error, and changes nothing.
+
+        Another session can use the name.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
             for holder, request_id in (("you", b"1"), ("me", b"2"), ("me", b"")):
@@ -52,7 +54,7 @@ class _HolderTests(TestedStorage):
             await two.events.open("other", "stream", holder="you", request_id=b"2", retention_ms=HOUR)
 
     async def test_open_of_a_stream_can_be_made_again(self) -> None:
-        """`open` can be called again with the same arguments until the stream has changed."""
+        """`EventLog.open` can be repeated with the same arguments until the stream has changed."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             await log.open()
@@ -61,15 +63,15 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a"]
 
     async def test_take_begins_a_stream(self) -> None:
-        """If the stream doesn't exist, `take_over` creates a stream with an empty request id."""
+        """If the event stream doesn't exist, `take_over` creates it, with an empty request id."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = StoredStream("own", "me", b"", last=0, dropped=0, note=b"", is_finished=False)
             assert await StreamUnderTest(one.events, "own").take_over("me") == begun
             assert await StreamUnderTest(two.events, "own").stream() == begun
 
     async def test_take_names_another_holder(self) -> None:
-        """After `take_over`, the stream's former holder, which was its only writer, can't append events. The stream's
-        events, note and numbers stay the same."""
+        """After `take_over`, the former holder (the stream's only writer) can't append events. The stream keeps its
+        events, their numbers and its note."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -83,7 +85,7 @@ class _HolderTests(TestedStorage):
             assert again == await log.stream()
 
     async def test_take_leaves_a_finished_stream_alone(self) -> None:
-        """If the stream is finished, `take_over` changes nothing, and returns the stream."""
+        """For a finished event stream, `take_over` changes nothing, and returns the stream."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], finish=True)
@@ -120,8 +122,8 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a", ALL_BYTES]
 
     async def test_stream_of_a_living_holder_is_not_finished(self) -> None:
-        """`finish_dead` changes nothing if the stream's holder (its only writer) isn't the dead replica, or if the
-        stream is finished."""
+        """`finish_dead` changes nothing if the stream is finished, or if its holder (its only writer) isn't the dead
+        replica."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for dead in ("you", "", "ME", "me\0"):
@@ -137,8 +139,8 @@ class _HolderTests(TestedStorage):
                 assert await one.events.read_after(name, "stream", 0, retention_ms=HOUR) is None
 
     async def test_one_of_many_finishes_the_stream_of_the_dead(self) -> None:
-        """Of twenty concurrent `finish_dead` calls, one succeeds. The line of the successful call is the last line of
-        the stream."""
+        """Of twenty concurrent `finish_dead` calls for one stream, one succeeds. The line of this call becomes the last
+        line of the stream."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             lines = [str(number).encode() for number in range(20)]
@@ -148,8 +150,8 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [lines[results.index(True)]]
 
     async def test_holder_or_the_one_who_takes_it_for_dead_finishes_a_stream(self) -> None:
-        """If the holder of a stream (its only writer) finishes the stream while another replica calls `finish_dead`,
-        exactly one of these two calls succeeds."""
+        """If a stream's holder (its only writer) finishes the stream while another replica calls `finish_dead`, only
+        one of the two calls succeeds."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 ours = await open_stream(one.events, f"stream {number}")
@@ -161,7 +163,7 @@ class _HolderTests(TestedStorage):
                 assert await ours.lines() == [b"end" if ended else b"dead"]
 
     async def test_cancelled_call_to_an_event_log_is_whole_or_nothing(self) -> None:
-        """If a call to the event log is cancelled, the stream is unchanged."""
+        """If a call that changes an event stream is cancelled, the stream is unchanged."""
         async with self.open_replica() as one:
             events = one.events
             for at in interruptions():
@@ -182,7 +184,7 @@ class _AppendTests(TestedStorage):
     """Tests of `EventLog.append` and `EventLog.read_after`."""
 
     async def test_events_are_read_as_they_were_appended(self) -> None:
-        """Every replica reads the events unchanged and in order, whatever bytes they contain."""
+        """Every replica reads the events of a stream unchanged and in order, whatever bytes they contain."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a", b"", ALL_BYTES]) is True
@@ -193,7 +195,7 @@ class _AppendTests(TestedStorage):
                 assert (found.stream.last, found.stream.dropped, found.stream.is_finished) == (5, 0, False)
 
     async def test_thousands_of_events_are_appended_in_one_call(self) -> None:
-        """A single `append` call can add any number of events within the limit of bytes."""
+        """A single `append` call can add any number of events, up to the session's limit of bytes."""
         async with self.open_replica() as one:
             log, lines = await open_stream(one.events), [str(number).encode() for number in range(5000)]
             assert await log.append(1, lines)
@@ -209,7 +211,8 @@ class _AppendTests(TestedStorage):
                 assert (found.first, [*found.lines], found.stream.last) == (number + 1, lines[number:], 9)
 
     async def test_unknown_stream_is_none_for_any_text(self) -> None:
-        """`read_after` returns `None` for an unknown session or stream, because a client can send any string."""
+        """`read_after` returns `None` for an unknown session or stream, whatever strings a client sends as their
+        names."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"])
@@ -221,8 +224,7 @@ class _AppendTests(TestedStorage):
                 assert await one.events.read_after(text, "stream", 0, retention_ms=HOUR) is None
 
     async def test_sessions_streams_and_holders_may_have_any_text(self) -> None:
-        """The names of sessions, streams and writers can be any strings, and no pair of names is mistaken for
-        another."""
+        """The names of sessions, streams and writers can be any strings, and no name is mistaken for another."""
         async with self.open_replica() as one, self.open_replica() as two:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c"), ("a\0", "b")]
             for session_id, name in names:
@@ -234,8 +236,8 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [repr((session_id, name)).encode()]
 
     async def test_append_by_another_than_the_holder_is_refused(self) -> None:
-        """Only the stream's holder may write to it: for any other caller, `append` returns false and changes nothing,
-        even if the event number is too high."""
+        """Only the stream's holder can append events. For another caller, `append` changes nothing and returns false,
+        whatever event number it passes."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             before = await log.stream()
@@ -245,8 +247,7 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == []
 
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
-        """If an `append` call passes a ``note``, even empty bytes, it replaces the stream's note. If the call passes
-        `None`, the stream keeps its note."""
+        """An `append` call replaces the stream's note, even by empty bytes, unless its argument ``note`` is `None`."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             said: Sequence[tuple[int, bytes | None, bytes]] = [
@@ -285,8 +286,8 @@ class _AppendTests(TestedStorage):
             assert (await log.stream()).note == b"two"
 
     async def test_append_that_comes_late_changes_nothing(self) -> None:
-        """If later events are already stored, a repeated `append` call returns true, and changes nothing, not even the
-        note."""
+        """If an `append` call is repeated after later events were stored, it returns true, and changes neither the
+        events nor the note."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"old")
@@ -297,7 +298,7 @@ class _AppendTests(TestedStorage):
             assert await log.stream() == before
 
     async def test_nothing_follows_the_end_of_a_stream(self) -> None:
-        """Nothing can be appended to a finished stream, whether or not lines were appended when it was finished."""
+        """Nothing can be appended to a finished event stream. A stream can be finished with or without a last event."""
         async with self.open_replica() as one, self.open_replica() as two:
             for count in (0, 1, 2):
                 log = await open_stream(one.events, f"stream {count}")
@@ -323,8 +324,8 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == lines
 
     async def test_one_of_many_appends_with_the_same_number_is_kept(self) -> None:
-        """If several calls append an event with the same number concurrently, one event is stored. The other calls are
-        ignored, like repeated calls."""
+        """If several concurrent calls append an event with the same number, only one event is stored. The other calls
+        return true, like repeated calls."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = (await open_stream(one.events), StreamUnderTest(two.events))
             lines = [str(number).encode() for number in range(20)]
@@ -334,7 +335,7 @@ class _AppendTests(TestedStorage):
             assert kept in lines
 
     async def test_watcher_of_events_is_told(self) -> None:
-        """A watcher is notified when any replica appends to a stream, takes a stream over, or finishes one."""
+        """A watcher is notified when any replica appends to an event stream, takes a stream over, or finishes it."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, other in enumerate((one, two)):
                 log = await open_stream(other.events, f"stream {number}")
@@ -352,7 +353,8 @@ class _AppendTests(TestedStorage):
                     await expect_hints(hints, ("session", lost.name))
 
     async def test_watcher_of_events_is_told_of_any_text(self) -> None:
-        """A notification contains the unchanged names of the session and the stream, whatever the strings are."""
+        """A notification of a change in an event stream contains the names of the session and the stream, whatever
+        strings they are."""
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c")]
             for session_id, name in names:
@@ -360,8 +362,8 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, (session_id, name))
 
     async def test_watcher_of_events_is_not_told_of_the_past(self) -> None:
-        """A watcher only gets notifications of later changes, even if another watcher stops or its wait is
-        cancelled."""
+        """A watcher of event streams isn't notified of changes before its start. Other watchers that stop or are
+        cancelled don't affect it."""
         async with self.open_replica() as one, self.open_replica() as two:
             before, after = await open_stream(two.events, "before"), await open_stream(two.events, "after")
             async with one.events.watch() as earlier:
@@ -377,8 +379,11 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, ("session", "before"))
 
     async def test_watcher_of_events_that_does_not_read_holds_up_nobody(self) -> None:
-        """If a watcher doesn't read its notifications, writers aren't blocked. The watcher gets a report of lost
-        notifications, and gets later notifications."""
+        """A watcher that doesn't read its notifications blocks no writer. When it reads again, `HINTS_LOST` stands for
+        lost notifications.
+
+        The watcher gets all later notifications.
+        """
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
             log = await open_stream(two.events)
             for number in range(1, 1501):

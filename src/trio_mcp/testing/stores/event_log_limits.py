@@ -21,15 +21,17 @@ _NO_LIMIT = 2**30
 
 @frozen
 class StreamUnderTest:
-    """An event stream for tests. Its methods call the same methods of the event log ``events``, by default with limits
-    too high to be reached."""
+    """An event stream for tests. Each method calls the method of the event log ``events`` that has the same name.
+
+    The default limits are too high to be reached.
+    """
 
     events: EventLog
     name: str = "stream"
     session_id: str = "session"
 
     async def open(self, holder: str = "me", retention_ms: int = HOUR) -> None:
-        """Open the stream in the event log."""
+        """Create the stream in the event log."""
         await self.events.open(self.session_id, self.name, holder=holder, request_id=b"1", retention_ms=retention_ms)
 
     async def append(self, first: int, lines: Sequence[bytes], **changes: Any) -> bool:
@@ -48,13 +50,14 @@ class StreamUnderTest:
         return await self.events.take_over(self.session_id, self.name, holder=holder, retention_ms=retention_ms)
 
     async def finish_dead(self, dead: str, line: bytes, *, limit: int = _NO_LIMIT, retention_ms: int = HOUR) -> bool:
-        """Finish the stream if ``dead`` is the id of its holder, which is its only writer."""
+        """Finish the stream because its holder, which is its only writer, is dead. Changes nothing if ``dead`` isn't
+        the holder's id."""
         return await self.events.finish_dead(
             self.session_id, self.name, dead_holder=dead, line=line, limit=limit, retention_ms=retention_ms
         )
 
     async def read_after(self, number: int) -> StoredEvents:
-        """Return the stream and its events after ``number``."""
+        """Return the stream and its events whose numbers are higher than ``number``."""
         found = await self.events.read_after(self.session_id, self.name, number, retention_ms=HOUR)
         assert found is not None, f"there is no stream {self.name}"
         return found
@@ -89,14 +92,14 @@ class StreamUnderTest:
 async def open_stream(
     events: EventLog, name: str = "stream", session_id: str = "session", *, holder: str = "me", retention_ms: int = HOUR
 ) -> StreamUnderTest:
-    """Open an event stream in ``events``, and return the `StreamUnderTest` for it."""
+    """Create an event stream in ``events``, and return an object with which a test uses the stream."""
     stream = StreamUnderTest(events, name, session_id)
     await stream.open(holder, retention_ms)
     return stream
 
 
 class EventLimitTests(TestedStorage):
-    """Tests of how many bytes of events an `EventLog` stores, and for how long."""
+    """Tests of the limits of an `EventLog`: how many bytes of events it stores, and for how long."""
 
     async def test_oldest_events_of_a_session_go_first(self) -> None:
         """If the events of a session exceed its limit of bytes, the oldest events of all its streams are dropped first.
@@ -130,7 +133,7 @@ class EventLimitTests(TestedStorage):
             assert await busy.lines() == [b"b"] * 4
 
     async def test_newest_events_go_when_nothing_else_is_left_to_go(self) -> None:
-        """If a session has only one event left in each stream, the oldest of these events is dropped first."""
+        """If each stream of a session has only one event left, the oldest of these events is dropped first."""
         async with self.open_replica() as one:
             logs = [await open_stream(one.events, f"stream {number}") for number in range(4)]
             for log in logs:
@@ -139,7 +142,7 @@ class EventLimitTests(TestedStorage):
             assert [(await log.stream()).last for log in logs] == [2, 2, 2, 2]
 
     async def test_event_that_is_too_large_is_not_kept(self) -> None:
-        """If an event is larger than the session's limit of bytes, it isn't stored, but uses up an event number. All
+        """An event that is larger than the session's limit of bytes isn't stored, but uses up an event number. All
         older events are dropped."""
         async with self.open_replica() as one:
             small, large = await open_stream(one.events, "small"), await open_stream(one.events, "large")
@@ -152,8 +155,8 @@ class EventLimitTests(TestedStorage):
             assert await large.lines() == [b"b"]
 
     async def test_bytes_of_a_session_are_bounded_by_itself(self) -> None:
-        """Each session has its own limit of bytes. The line that `finish_dead` appends also counts towards this
-        limit."""
+        """The events of each session have their own limit of bytes. The line that `finish_dead` appends counts towards
+        it."""
         async with self.open_replica() as one:
             theirs, ours = await open_stream(one.events, session_id="theirs"), await open_stream(one.events)
             assert await theirs.append(1, [bytes(100)] * 5, limit=500)
@@ -163,7 +166,8 @@ class EventLimitTests(TestedStorage):
             assert await theirs.lines() == [bytes(100)] * 5
 
     async def test_repeated_append_does_not_count_twice(self) -> None:
-        """Repeated appends and dropped events don't count towards the limit of bytes."""
+        """Events that are appended again, and events that were dropped, don't count towards the session's limit of
+        bytes."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for number in range(1, 30):
@@ -172,8 +176,8 @@ class EventLimitTests(TestedStorage):
             assert await log.lines() == [b"12345"] * 5
 
     async def test_finished_stream_is_forgotten_after_a_while(self) -> None:
-        """A finished stream is deleted after its retention time, and no longer counts towards the limit. Unfinished
-        streams stay."""
+        """A finished event stream is deleted after its retention time, and then no longer counts towards the limit.
+        Unfinished streams stay."""
         async with self.open_replica() as one, self.open_replica() as two:
             for keep in LENGTHS:
                 stays, ended, dead = [
@@ -195,7 +199,7 @@ class EventLimitTests(TestedStorage):
         raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
     async def test_session_lasts_by_an_end_that_is_told_again(self) -> None:
-        """Repeating the call that finished a stream extends the lifetime of its session."""
+        """Repeating the call that finished an event stream extends the lifetime of the stream's session."""
         async with self.open_replica() as one:
             for keep in LENGTHS:
                 log = await open_stream(one.events, session_id=f"{keep}")
@@ -212,7 +216,7 @@ class EventLimitTests(TestedStorage):
         raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
     async def test_finished_stream_is_kept_for_its_time(self) -> None:
-        """Reading a finished stream doesn't delay its deletion."""
+        """Reading a finished event stream doesn't delay its deletion."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             begun = trio.current_time()
@@ -221,8 +225,8 @@ class EventLimitTests(TestedStorage):
             assert await wait_until(partial(_is_forgotten, log)) - begun > 0.09
 
     async def test_finished_streams_are_bounded_by_their_number(self) -> None:
-        """If a session has more finished streams than its limit, the streams that were finished first are deleted. The
-        order in which the streams were opened doesn't matter."""
+        """If a session has more finished streams than its limit, those that were finished first are deleted, whenever
+        they were opened."""
         async with self.open_replica() as one:
             open_ = await open_stream(one.events, "open")
             assert await open_.append(1, [b"a"])
@@ -234,8 +238,7 @@ class EventLimitTests(TestedStorage):
             assert await open_.lines() == [b"a"]
 
     async def test_session_without_use_is_forgotten(self) -> None:
-        """A session that isn't used is deleted with all its streams. A new stream with the same name begins at number
-        1."""
+        """All event streams of an unused session are deleted. A new stream with the same name begins at number 1."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             begun = trio.current_time()
@@ -247,8 +250,10 @@ class EventLimitTests(TestedStorage):
             assert await log.lines() == [b"c"]
 
     async def test_session_in_use_is_not_forgotten(self) -> None:
-        """Opening, taking over, appending to, finishing or reading a stream, on any replica, extends the lifetime of
-        all streams of its session."""
+        """Each use of an event stream, on any replica, extends the lifetime of all streams of its session.
+
+        A use is to open, take over, append to, finish or read the stream.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def opens(other: StreamUnderTest) -> bool:
@@ -272,7 +277,7 @@ class EventLimitTests(TestedStorage):
                 await _outlives(one.events, two.events, use)
 
     async def test_session_is_forgotten_on_demand(self) -> None:
-        """`delete` removes all streams of one session and no others. Deleting an unknown session raises no error."""
+        """`EventLog.delete` removes all event streams of one session. Deleting an unknown session raises no error."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = [await open_stream(one.events, f"stream {number}") for number in range(3)]
             other = await open_stream(one.events, "stream 0", "other")

@@ -37,8 +37,8 @@ class SessionDirectorySuite(TestedStorage):
                     assert await read(each.sessions, f"session {number}") == StoredSession(facts, mark)
 
     async def test_unknown_session_is_none_for_any_text(self) -> None:
-        """For an unknown session id, `read` returns `None`, and `change` and `delete` do nothing, because a client can
-        send any string."""
+        """For an unknown session id, `read` returns `None`, and `change` and `delete` return false, whatever string a
+        client sends."""
         async with self.open_replica() as one:
             await open_session(one.sessions, "known")
             for text in HOSTILE:
@@ -71,8 +71,8 @@ class SessionDirectorySuite(TestedStorage):
             assert [await read(one.sessions, text) for text in HOSTILE] == [None] * len(HOSTILE)
 
     async def test_session_with_a_taken_id_is_refused(self) -> None:
-        """Opening a second session with the same id raises an error. The first session is unchanged, and the second
-        doesn't count towards the limit."""
+        """Opening a second session with the same id raises an error. The first session is unchanged, and the failed
+        call doesn't count towards the limit."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "same", b"first")
             for most in (5, 1):
@@ -81,8 +81,8 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(one.sessions, "other", limit=2)
 
     async def test_full_directory_opens_no_other_session(self) -> None:
-        """`open` raises `StoreFull` if ``limit`` sessions exist, all of them have been used, and each session belongs
-        to a different caller."""
+        """`open` raises `StoreFull` if ``limit`` sessions exist and none may be evicted: all were used, and each
+        belongs to another caller."""
         async with self.open_replica() as one, self.open_replica() as two:
             await open_session(one.sessions, "one", limit=2, is_used=True)
             await open_session(two.sessions, "two", limit=2, is_used=True)
@@ -93,8 +93,7 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(two.sessions, "three", limit=2)
 
     async def test_caller_gets_as_many_sessions_as_it_leaves_for_others(self) -> None:
-        """The first caller can open up to half of the maximum number of sessions. The next caller can open up to half
-        of the sessions that are left."""
+        """Each caller can open at most half of the sessions that other callers leave free, rounded up."""
         async with self.open_replica() as one, self.open_replica() as two:
             for caller, share in ((b"ann", 4), (b"bob", 2), (ALL_BYTES, 1), (b"", 1)):
                 names = [f"{number} of {caller!r}" for number in range(share)]
@@ -105,7 +104,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert await existing_sessions(two.sessions, *names, "more") == names
 
     async def test_first_session_of_a_caller_ends_one_of_the_caller_that_has_the_most(self) -> None:
-        """If the directory is full and a caller opens its first session, a session of the caller with the most sessions
+        """If the directory is full and a new caller opens a session, a session of the caller that has the most sessions
         is evicted.
 
         The session with the least time left is evicted. `open` returns its id, and watchers are notified.
@@ -140,8 +139,11 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(one.sessions, "f", b"fay", limit=8, is_used=True) == "unused"
 
     async def test_caller_with_its_share_gives_up_a_session_of_its_own_that_was_never_used(self) -> None:
-        """If a caller with its maximum number of sessions opens another session, one of the caller's own unused
-        sessions is evicted: the session with the least time left. A used session is never evicted."""
+        """If a caller already has its maximum number of sessions, a new session replaces the caller's unused session
+        with the least time left.
+
+        A used session of the caller is never evicted.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "bobs", b"bob", limit=7, idle_ms=1000)
             await try_open_session(one.sessions, "used", b"ann", limit=7, is_used=True, idle_ms=2000)
@@ -152,7 +154,7 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fifth", b"ann", limit=7))
 
     async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
-        """If no caller has two sessions and the directory is full, a new caller's session replaces the unused session
+        """If the directory is full and each caller has one session, a new caller's session replaces the unused session
         with the least time left.
 
         It doesn't matter which caller opened that session.
@@ -166,8 +168,8 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fay", b"fay", limit=3))
 
     async def test_no_session_ends_for_another_where_there_are_more_than_the_bound(self) -> None:
-        """If more than ``limit`` sessions exist, `open` evicts no session, because evicting one session wouldn't make
-        enough room."""
+        """If more than ``limit`` sessions exist already, `open` raises `StoreFull` and evicts no session, because
+        evicting one wouldn't be enough."""
         async with self.open_replica() as one:
             for number in range(3):
                 await try_open_session(one.sessions, f"{number}", b"ann")
@@ -186,8 +188,8 @@ class SessionDirectorySuite(TestedStorage):
             directories = (one.sessions, two.sessions)
 
             async def try_all(callers: Sequence[bytes], kind: str) -> tuple[set[str], list[str]]:
-                """Try to open one session for each of the ``callers``. Return the names of the opened sessions, and of
-                the evicted ones."""
+                """Try to open one session for each of the ``callers``. Return the names of the opened sessions, and
+                those of the evicted sessions."""
                 names = [f"{kind} {number}" for number in range(len(callers))]
                 calls = [
                     partial(try_open_session, directories[number % 2], name, callers[number], limit=9)
@@ -210,8 +212,8 @@ class SessionDirectorySuite(TestedStorage):
             assert len(opened_here) - len(ended) == 9
 
     async def test_sessions_that_have_ended_count_for_no_caller(self) -> None:
-        """A session that has ended for any reason no longer counts towards the total number, or towards its caller's
-        maximum."""
+        """Expired, deleted and evicted sessions no longer count towards the directory's limit, or towards their
+        caller's maximum."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(4):
                 await open_session(one.sessions, f"ann {number}", caller=b"ann", limit=8, is_used=True, idle_ms=1)
@@ -229,7 +231,8 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(two.sessions, "f", b"fay", limit=8) == "again 0"
 
     async def test_many_sessions_that_have_ended_hide_no_caller_that_has_the_most(self) -> None:
-        """The directory finds the caller with the most sessions, even if many sessions have ended in the meantime."""
+        """A full directory finds the caller that has the most sessions now, even if many of another caller's sessions
+        have ended."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(250):
                 each = (one, two)[number % 2]
@@ -253,8 +256,7 @@ class SessionDirectorySuite(TestedStorage):
             assert [await read(two.sessions, "same")] == won
 
     async def test_session_that_nobody_uses_ends(self) -> None:
-        """A session that isn't used expires. It then no longer exists or counts towards the limit, and its id can be
-        used again."""
+        """A session that isn't used expires. It no longer counts towards the limit, and its id can be used again."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one", idle_ms=1)
             await wait_until_gone(two.sessions, "one")
@@ -265,7 +267,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await read(one.sessions, "one") == StoredSession(b"again", again)
 
     async def test_session_does_not_end_before_its_time(self) -> None:
-        """A session doesn't expire before its own idle time is over, even if other sessions have shorter times."""
+        """A session doesn't expire before its own idle timeout, even if other sessions have shorter idle timeouts."""
         async with self.open_replica() as one:
             await open_session(one.sessions, "lasts")
             assert await measure_lifetime(one.sessions, 100) > 0.09
@@ -285,7 +287,8 @@ class SessionDirectorySuite(TestedStorage):
                 await _lengthens(one.sessions, use)
 
     async def test_change_of_a_session_replaces_its_facts(self) -> None:
-        """`change` replaces the data and the mark (for compare-and-set) of a session, on all replicas."""
+        """`change` replaces the data of a session and its mark (a random value for compare-and-set), on all
+        replicas."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one", b"old")
             for facts in (ALL_BYTES, b"", bytes(2**20)):
@@ -295,7 +298,7 @@ class SessionDirectorySuite(TestedStorage):
                     assert await read(each.sessions, "one") == StoredSession(facts, mark)
 
     async def test_change_of_a_session_with_another_mark_is_refused(self) -> None:
-        """If the session's mark isn't ``expected_mark``, `change` replaces neither data nor mark."""
+        """`change` does nothing unless ``expected_mark`` is the session's current mark, which each write replaces."""
         async with self.open_replica() as one, self.open_replica() as two:
             old = await open_session(one.sessions, "one")
             mark = new_mark()
@@ -357,7 +360,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert (await read(one.sessions, f"session {at.step}") is None) == bool(returned)
 
     async def test_watcher_of_sessions_is_told_of_changes_and_ends(self) -> None:
-        """A watcher is notified of each session that any replica changes or deletes."""
+        """A watcher gets the id of each session that any replica changes or deletes."""
         async with self.open_replica() as one, self.open_replica() as two:
             for each in (one, two):
                 marks = [await open_session(two.sessions, text) for text in HOSTILE]
@@ -370,7 +373,7 @@ class SessionDirectorySuite(TestedStorage):
                         await expect_hints(hints, text)
 
     async def test_watcher_of_sessions_is_not_told_of_the_past(self) -> None:
-        """A watcher isn't notified of changes before it started, or of sessions that expire."""
+        """A watcher of sessions isn't notified of changes before its start, or of sessions that expire."""
         async with self.open_replica() as one, self.open_replica() as two:
             marks = {name: await open_session(one.sessions, name) for name in ("before", "before, elsewhere", "after")}
             async with one.sessions.watch() as earlier:
@@ -383,7 +386,8 @@ class SessionDirectorySuite(TestedStorage):
                 assert not {"before", "before, elsewhere", "control"} & set(await expect_hints(hints, "after"))
 
     async def test_all_watchers_of_sessions_are_told(self) -> None:
-        """Each watcher is notified of all changes, even if another watcher stops or its wait is cancelled."""
+        """Each watcher is notified of all changed sessions, even if another watcher stops or is cancelled while it
+        waits."""
         async with self.open_replica() as one, one.sessions.watch() as hints:
             mark = await open_session(one.sessions, "one")
             await open_session(one.sessions, "two")
@@ -396,8 +400,11 @@ class SessionDirectorySuite(TestedStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_of_sessions_that_does_not_read_holds_up_nobody(self) -> None:
-        """If a watcher doesn't read its notifications, writers aren't blocked. The watcher gets a report of lost
-        notifications, and gets later notifications."""
+        """A watcher that doesn't read its notifications blocks no writer. When it reads again, `HINTS_LOST` stands for
+        lost notifications.
+
+        The watcher gets all later notifications.
+        """
         async with self.open_replica() as one, self.open_replica() as two, one.sessions.watch() as hints:
             mark: bytes | None = await open_session(one.sessions, "one")
             for name in ("last", "later"):
@@ -414,7 +421,7 @@ class SessionDirectorySuite(TestedStorage):
 async def open_session(
     sessions: SessionDirectory, session_id: str, facts: bytes = b"facts", *, caller: bytes | None = None, **options: Any
 ) -> bytes:
-    """Open a session, by default for a new caller, and return its mark. ``options`` are the options of
+    """Open a session, by default for a new caller, and return the session's mark. ``options`` are passed to
     `try_open_session`."""
     mark = new_mark()
     caller = session_id.encode(errors="surrogatepass") if caller is None else caller
@@ -433,8 +440,10 @@ async def try_open_session(
     limit: int = 1_000_000,
     is_used: bool = False,
 ) -> str | None:
-    """Open a session for ``caller``. Return the id of the session that was evicted, if any. The default limit is too
-    high to be reached."""
+    """Open a session for ``caller``. Return the id of the session that was evicted for it, if any.
+
+    The default limit is too high to be reached.
+    """
     mark = new_mark() if mark is None else mark
     ended = await sessions.open(session_id, facts, caller=caller, mark=mark, idle_ms=idle_ms, limit=limit)
     if is_used:
@@ -443,8 +452,8 @@ async def try_open_session(
 
 
 async def existing_sessions(sessions: SessionDirectory, *names: str) -> list[str]:
-    """Return which of the given session ids exist. This check doesn't extend the lifetimes of the sessions, and isn't a
-    use of the sessions."""
+    """Return those of the given session ids that exist. The check isn't a use of the sessions: it doesn't extend their
+    lifetimes."""
     return [name for name in names if await sessions.exists(name)]
 
 
@@ -454,7 +463,7 @@ async def read(sessions: SessionDirectory, session_id: str) -> StoredSession | N
 
 
 async def change_session(sessions: SessionDirectory, session_id: str, facts: bytes, was: bytes) -> bytes | None:
-    """Change the session, and return its new mark; `None` if the change is refused."""
+    """Change the session, and return its new mark. If the directory refuses the change, return `None`."""
     mark = new_mark()
     return mark if await sessions.change(session_id, facts, expected_mark=was, mark=mark, idle_ms=HOUR) else None
 

@@ -35,7 +35,7 @@ class ReplayGuardSuite(TestedStorage):
     `SharedStorageSuite`."""
 
     async def test_value_is_new_once(self) -> None:
-        """A one-time value is accepted only once, on whichever replica it is used first."""
+        """The replay guard accepts a one-time value only once, on whichever replica it is used first."""
         async with self.open_replica() as one, self.open_replica() as two:
             digests = [bytes(32), bytes([0] * 31 + [1]), ALL_BYTES[:32], ALL_BYTES[-32:], b"*" * 32, sha256().digest()]
             for number, digest in enumerate(digests):
@@ -44,7 +44,7 @@ class ReplayGuardSuite(TestedStorage):
                 assert [await use(each, digest) for digest in digests] == [False] * len(digests)
 
     async def test_one_of_many_who_use_a_value_succeeds(self) -> None:
-        """If a one-time value is used twenty times concurrently on two replicas, the value is accepted once."""
+        """If a one-time value is used twenty times concurrently on two replicas, the replay guard accepts it once."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 calls = [partial(use, (one, two)[n % 2], digest(f"{number}")) for n in range(20)]
@@ -52,7 +52,7 @@ class ReplayGuardSuite(TestedStorage):
 
     async def test_value_is_forgotten_after_its_time(self) -> None:
         """A one-time value is remembered exactly for its time to live. Further attempts to use the value don't extend
-        that time."""
+        this time."""
         async with self.open_replica() as one, self.open_replica() as two:
             for ttl in LENGTHS:
                 begun = trio.current_time()
@@ -64,7 +64,7 @@ class ReplayGuardSuite(TestedStorage):
         raise AssertionError("each value expired before it could be used again; the storage is too slow")
 
     async def test_cancelled_use_of_a_value_is_whole_or_nothing(self) -> None:
-        """If `add` is cancelled, the value isn't stored."""
+        """If `ReplayGuard.add` is cancelled, it doesn't store the one-time value."""
         async with self.open_replica() as one:
             for at in interruptions():
                 returned = await at.call(use, one, digest(f"{at.step}"))
@@ -76,8 +76,8 @@ class RateLimitsSuite(TestedStorage):
     `SharedStorageSuite`."""
 
     async def test_bucket_has_its_burst_at_first(self) -> None:
-        """A new bucket holds ``burst`` tokens, for all replicas together. When it is empty, `acquire` returns the time
-        until the next token."""
+        """A new token bucket holds ``burst`` tokens, which all replicas share. When it is empty, `acquire` returns the
+        time until the next token."""
         async with self.open_replica() as one, self.open_replica() as two:
             for burst in (1, 2, 5):
                 key = b"burst %d" % burst
@@ -87,15 +87,15 @@ class RateLimitsSuite(TestedStorage):
                     assert HOUR - 60_000 < await acquire(each, key, burst=burst) <= HOUR
 
     async def test_large_burst_is_taken_whole(self) -> None:
-        """All tokens of a large burst can be taken, even if the time between two tokens isn't a whole number of
-        milliseconds."""
+        """A new token bucket with a large ``burst`` can be emptied at once, even if its tokens come at fractions of a
+        millisecond."""
         async with self.open_replica() as one:
             for most in (7, 700_000):
                 taken = [await acquire(one, b"%d" % most, limit=most, burst=300) for _ in range(300)]
                 assert taken == [0] * 300
 
     async def test_tokens_come_one_after_the_other(self) -> None:
-        """An empty bucket gets its next token after ``period_ms / limit``, rounded up."""
+        """An empty token bucket gets its next token after ``period_ms / limit`` milliseconds, rounded up."""
         async with self.open_replica() as one:
             for most, longest in ((2, HOUR // 2), (7, HOUR // 7 + 1), (1000, HOUR // 1000)):
                 key = b"most %d" % most
@@ -103,7 +103,7 @@ class RateLimitsSuite(TestedStorage):
                 assert longest * 0.5 < await acquire(one, key, limit=most) <= longest
 
     async def test_bucket_may_have_any_bytes_as_its_key(self) -> None:
-        """The key of a bucket can be any bytes, and no key is mistaken for another."""
+        """The key of a token bucket can be any bytes, and no key is mistaken for another."""
         async with self.open_replica() as one, self.open_replica() as two:
             texts = [text.encode(errors="surrogatepass") for text in HOSTILE]
             keys = [*texts, b"\0\0", ALL_BYTES, bytes(2**16)]
@@ -112,7 +112,7 @@ class RateLimitsSuite(TestedStorage):
                     assert (await acquire(each, key) == 0) == is_free
 
     async def test_token_is_there_after_the_time_that_was_told(self) -> None:
-        """A token is available after the time that `acquire` returned, and not earlier."""
+        """When `acquire` returns a time to wait, the next token is available after that time, and not earlier."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             assert await acquire(one, b"key", period_ms=200) == 0
@@ -120,7 +120,8 @@ class RateLimitsSuite(TestedStorage):
             assert trio.current_time() - begun > 0.19
 
     async def test_tokens_come_at_their_rate(self) -> None:
-        """An empty bucket refills at its rate, even if that is more than one token per millisecond."""
+        """A token bucket gets ``limit`` tokens per ``period_ms``, even if that is more than one token per
+        millisecond."""
         async with self.open_replica() as one:
             for most, count in ((100, 30), (2000, 200)):
                 begun = trio.current_time()
@@ -128,7 +129,7 @@ class RateLimitsSuite(TestedStorage):
                 assert trio.current_time() - begun > count / most - 0.01
 
     async def test_bucket_that_is_full_gets_no_more(self) -> None:
-        """A bucket never holds more tokens than its burst, however long it is unused."""
+        """A token bucket never holds more than ``burst`` tokens, however long it isn't used."""
         async with self.open_replica() as one:
             for _ in range(3):
                 assert await acquire(one, b"key", period_ms=1, burst=3) == 0
@@ -137,13 +138,13 @@ class RateLimitsSuite(TestedStorage):
             assert [wait == 0 for wait in taken] == [True, True, True, False]
 
     async def test_many_take_no_more_than_there_is(self) -> None:
-        """Of thirty concurrent `acquire` calls on two replicas, exactly as many get a token as the bucket holds."""
+        """Of thirty concurrent `acquire` calls on two replicas, exactly as many get a token as the bucket contains."""
         async with self.open_replica() as one, self.open_replica() as two:
             calls = [partial(acquire, (one, two)[n % 2], b"key", burst=7) for n in range(30)]
             assert (await run_concurrently(calls)).count(0) == 7
 
     async def test_cancelled_take_of_a_token_is_whole_or_nothing(self) -> None:
-        """If `acquire` is cancelled, it takes no token."""
+        """If `RateLimits.acquire` is cancelled, it takes no token."""
         async with self.open_replica() as one:
             for at in interruptions():
                 key = b"key %d" % at.step
@@ -181,14 +182,14 @@ class _JoinTests(TestedStorage):
             assert str(one.secret)[2:-1] not in repr(one)
 
     async def test_replicas_share_tasks(self) -> None:
-        """A replica reads the task records of other replicas, and is notified of their changes."""
+        """A replica can read the task records of other replicas, and is notified when they change."""
         async with self.open_replica() as one, self.open_replica() as two, two.tasks.watch() as hints:
             created = await create(one.tasks, record("task"))
             assert await read_record(two.tasks, "task") == created
             await expect_hints(hints, "task")
 
     async def test_what_is_shared_outlives_its_replicas(self) -> None:
-        """If all replicas have ended, a replica that starts later finds their data unchanged."""
+        """After all replicas have ended, a replica that starts later finds the shared data unchanged."""
         async with self.open_replica() as one:
             created = await create(one.tasks, record("task"))
             await open_session(one.sessions, "session", b"facts")
@@ -209,8 +210,8 @@ class _JoinTests(TestedStorage):
             assert await acquire(two, b"key") > 0
 
     async def test_state_of_callers_has_nothing_in_common_with_sessions(self) -> None:
-        """If the storage has a state for each caller, it stores this state like the sessions, but separately from
-        them."""
+        """If the storage keeps a state for each caller, `Replica.state` works like `Replica.sessions`, but stores its
+        data separately."""
         async with self.open_replica() as one, self.open_replica() as two:
             if one.state is None or two.state is None:
                 return
@@ -280,13 +281,13 @@ def digest(text: str) -> bytes:
 
 
 async def use(replica: Replica, value: bytes, *, ttl_ms: int = HOUR) -> bool:
-    """Add a value to the replay guard, and return whether it was new."""
+    """Add a one-time value to the replay guard, and return whether the value was new."""
     return await replica.replay_guard.add(value, ttl_ms=ttl_ms)
 
 
 async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: int = HOUR, burst: int = 1) -> int:
-    """Take a token from a rate limit bucket, and return 0. If the bucket is empty, return the milliseconds until its
-    next token."""
+    """Take a token from a token bucket, and return 0. If the bucket is empty, return the milliseconds until its next
+    token."""
     wait = await replica.rate_limits.acquire(key, limit=limit, period_ms=period_ms, burst=burst)
     assert isinstance(wait, int)
     assert wait >= 0

@@ -61,8 +61,8 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, at[7], 3) == []
 
     async def test_paging_is_stable_while_records_come_go_and_change(self) -> None:
-        """A task record that exists the whole time is listed exactly once, while others are created, changed and
-        deleted."""
+        """A task record is listed exactly once while other records are created, changed and deleted between two
+        pages."""
         async with self.open_store() as store, self.open_store() as other:
             created = [await create(store, record(f"task {number}")) for number in range(6)]
             first = await store.page("ann", None, 2)
@@ -74,8 +74,8 @@ class PageTests(TestedTaskStorage):
             assert names == [*(f"task {number}" for number in range(6)), "late"]
 
     async def test_position_is_good_when_its_record_is_gone(self) -> None:
-        """A cursor for pages of task records stays valid even if its task record is deleted, belongs to another scope,
-        or never existed."""
+        """A cursor (a position in the list of task records) stays valid even if its record is deleted or never
+        existed."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}")) for number in range(3)]
             gone = cursor_of(created[1])
@@ -85,8 +85,8 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, (2**62, "\ud800")) == []
 
     async def test_records_are_deleted_after_their_time(self) -> None:
-        """`expire` deletes task records after their deletion time, whatever their phase and holder. It never deletes a
-        record without a deletion time."""
+        """`expire` deletes each task record whose deletion time has passed, even if its task hasn't ended. Records
+        without a deletion time stay."""
         async with self.open_store() as store, self.open_store() as other:
             past = await create(store, record("past", holder="one"), ttl_ms=1, retention_ms=0)
             end = await create(store, record("end"), ttl_ms=0, retention_ms=1)
@@ -107,7 +107,7 @@ class PageTests(TestedTaskStorage):
             assert [await store.expire(limit=most) for most in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
 
     async def test_record_that_may_be_deleted_is_not_listed(self) -> None:
-        """An expired task record isn't listed, even before it is deleted."""
+        """A task record whose deletion time has passed isn't listed, even before it is deleted."""
         async with self.open_store() as store:
             past = await create(store, record("past"), ttl_ms=1, retention_ms=0)
             await create(store, record("present"))
@@ -115,7 +115,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None, 1) == ["present"]
 
     async def test_latest_time_counts(self) -> None:
-        """A `change` can replace the deletion time of a task record by a later time, an earlier time or none."""
+        """`TaskStore.change` can make the deletion time of a task record later or earlier, or remove it."""
         async with self.open_store() as store:
             for name in ("later", "earlier", "never"):
                 one = await create(store, record(name), ttl_ms=1 if name == "later" else HOUR, retention_ms=0)
@@ -134,7 +134,7 @@ class PageTests(TestedTaskStorage):
                 assert await store.expire(limit=9) == 1
 
     async def test_cancelled_expire_is_whole_or_nothing(self) -> None:
-        """If `expire` is cancelled, it deletes no task record."""
+        """If `TaskStore.expire` is cancelled, it deletes no task record."""
         async with self.open_store() as store:
 
             async def expire() -> int:
@@ -153,7 +153,7 @@ class PageTests(TestedTaskStorage):
 
 
 def cursor_of(record: TaskRecord) -> TaskCursor:
-    """Return the cursor from which a page begins after ``record``."""
+    """Return the cursor for the page of task records that begins after ``record``."""
     return record.position, record.id
 
 
@@ -166,7 +166,8 @@ class LeaseTests(TestedTaskStorage):
     """Tests of `TaskStore.claim` and `TaskStore.renew`, and of the lease after `TaskStore.change`."""
 
     async def test_task_without_a_holder_is_claimed(self) -> None:
-        """`claim` stores and returns the task record with the new holder, its lease, and the next epoch and version."""
+        """`claim` stores the new holder and its lease in the task record, increases epoch and version by 1, and returns
+        the record."""
         async with self.open_store() as store, self.open_store() as other:
             one = await create(store, record("one", epoch=2, version=5))
             claimed = (await claim(store, "me:1", lease_ms=1000))["one"]
@@ -176,7 +177,8 @@ class LeaseTests(TestedTaskStorage):
             assert await read_record(other, "one") == claimed
 
     async def test_task_is_claimed_when_its_lease_is_over(self) -> None:
-        """A task can be claimed after its lease has expired, even if it waits for an answer of the client."""
+        """A task can be claimed after its lease has expired, even if it waits for a client's response to an input
+        request."""
         async with self.open_store() as store:
             await create(store, record("alive", holder="alive"))
             late = await create(store, record("over", holder="dead"), lease_ms=1)
@@ -195,7 +197,8 @@ class LeaseTests(TestedTaskStorage):
                 assert (await read_stored(store, one.id)).now > one.leased_until
 
     async def test_task_that_nobody_may_run_is_not_claimed(self) -> None:
-        """`claim` skips tasks that have ended, are cancelled, or are run by code outside of a handler."""
+        """`claim` skips tasks that have ended or were cancelled, and tasks whose work is done by code outside of a
+        handler."""
         async with self.open_store() as store:
             await create(store, record("ended", phase=TaskPhase.ENDED))
             await create(store, record("cancelled", phase=TaskPhase.CANCELLED))
@@ -207,7 +210,8 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "me") == {}
 
     async def test_only_tasks_of_the_named_tools_are_claimed(self) -> None:
-        """`claim` takes only tasks of the given tools. The other tasks wait for a process that has their tools."""
+        """`claim` takes only tasks of the given tools. Tasks of other tools stay free for processes that have these
+        tools."""
         async with self.open_store() as store, self.open_store() as other:
             for number in range(5):
                 await create(store, record(f"old {number}", name="other"))
@@ -234,8 +238,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(second) == {"over 0", "over 1"}
 
     async def test_task_that_was_given_up_is_claimed_after_tasks_that_wait_longer(self) -> None:
-        """`claim` takes tasks that already wait before a task that was just given up, even if the waiting tasks were
-        created later."""
+        """If a process gives up a task, `claim` takes tasks that were already free before it takes this task."""
         async with self.open_store() as store:
             held = await create(store, record("given up", holder="me"))
             free = await create(store, record("free"))
@@ -245,7 +248,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(await claim(store, "you", limit=1)) == {"given up"}
 
     async def test_no_task_is_claimed_twice(self) -> None:
-        """If two stores make ten `claim` calls concurrently, each task is claimed by exactly one call."""
+        """If ten `claim` calls run concurrently in two stores, each task is claimed by exactly one call."""
         async with self.open_store() as store, self.open_store() as other:
             for number in range(50):
                 await create(store, record(str(number)))
@@ -262,8 +265,8 @@ class LeaseTests(TestedTaskStorage):
             assert sorted(claimed) == sorted([(each.id, each.holder, 1) for each in await store.page("ann", None, 99)])
 
     async def test_task_that_was_given_up_is_claimed_at_once(self) -> None:
-        """If a holder gives up a task by a `change`, the task can be claimed at once. The same `change` can set other
-        fields."""
+        """After a process gives up its task with `change`, the task can be claimed at once. The same call can change
+        other fields of the record."""
         async with self.open_store() as store:
             await create(store, record("one"))
             claimed = (await claim(store, "me"))["one"]
@@ -275,8 +278,8 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, again, holder="me") is None
 
     async def test_renewed_lease_is_longer(self) -> None:
-        """`renew` extends the lease of a task and keeps the record's mark, so that the holder's next `change`
-        succeeds."""
+        """`renew` extends a task's lease without changing the record's mark, so that the holder can still change the
+        record."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("one"))
             await create(store, record("two"))
@@ -291,8 +294,11 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, claimed["one"], holder="me") is not None
 
     async def test_renewal_tells_which_tasks_are_lost(self) -> None:
-        """`renew` returns the lost tasks. A task is lost if it has another holder, has ended, was given up, was
-        deleted, or is now done by code outside of a handler."""
+        """`renew` returns the tasks that the process has lost.
+
+        They have another holder, have ended, were given up or deleted, or their work is now done by code outside of a
+        handler.
+        """
         async with self.open_store() as store:
             names = ("mine", "taken", "ended", "cancelled", "given up", "given away", "gone")
             for name in names:
@@ -309,8 +315,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(lost) == {*names, "never"} - {"mine"}
 
     async def test_renewal_names_the_holder_of_each_task(self) -> None:
-        """`renew` takes one holder name for each task, because a process uses a new holder name for each of its
-        claims."""
+        """`renew` takes a holder token for each task, because a process uses a new token for each claim."""
         async with self.open_store() as store:
             for number in range(2):
                 await create(store, record(f"task {number}"))
@@ -320,7 +325,7 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "you") == {}
 
     async def test_thousands_of_leases_are_renewed_at_once(self) -> None:
-        """`renew` accepts thousands of tasks in one call."""
+        """`renew` accepts thousands of task ids in one call."""
         async with self.open_store() as store:
             for number in range(40):
                 await create(store, record(f"task {number}", holder="me"))
@@ -329,7 +334,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(lost) == {f"task {number}" for number in range(40, 40_000)}
 
     async def test_lease_that_is_over_and_not_claimed_is_renewed(self) -> None:
-        """An expired lease can be renewed until another holder has claimed the task."""
+        """An expired lease can be renewed until another process has claimed the task."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"), lease_ms=1)
             await wait_past(store, one, one.leased_until)
@@ -337,7 +342,7 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "you") == {}
 
     async def test_renewal_of_nothing_loses_nothing(self) -> None:
-        """`renew` can be called without tasks, and then returns no lost tasks."""
+        """If `renew` is called without tasks, it returns no lost tasks."""
         async with self.open_store() as store:
             assert set(await store.renew({}, lease_ms=HOUR)) == set()
 
@@ -374,18 +379,18 @@ class HintTests(TestedTaskStorage):
     """Tests of `TaskStore.watch`."""
 
     async def test_watcher_is_told_of_each_kind_of_change(self) -> None:
-        """A watcher is notified when a task record is created, changed, claimed or deleted."""
+        """A watcher of the task store is notified when a task record is created, changed, claimed or deleted."""
         async with self.open_store() as store:
             await _expect_all_hints(store, store)
 
     async def test_watcher_is_told_of_changes_in_other_stores(self) -> None:
-        """A watcher is notified of changes that are made through another store of the same storage, as another process
-        would make them."""
+        """A watcher is notified of changes by other processes. The test makes them with another store object for the
+        same storage."""
         async with self.open_store() as store, self.open_store() as other:
             await _expect_all_hints(store, other)
 
     async def test_watcher_is_not_told_of_the_past(self) -> None:
-        """A watcher isn't notified of changes that were made before the test entered `watch`."""
+        """A watcher isn't notified of task records that were changed before it called `watch`."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("before"))
             await create(other, record("before, elsewhere"))
@@ -395,7 +400,7 @@ class HintTests(TestedTaskStorage):
                     assert await anext(hints) == "after"
 
     async def test_all_watchers_are_told(self) -> None:
-        """Each watcher is notified of all changes, even if another watcher leaves."""
+        """Each watcher of the task store is notified of all changes, even if another watcher stops watching."""
         async with self.open_store() as store, store.watch() as hints:
             async with store.watch() as others:
                 await create(store, record("one"))
@@ -405,8 +410,11 @@ class HintTests(TestedTaskStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_that_does_not_read_holds_up_nobody(self) -> None:
-        """If a watcher doesn't read its notifications, writers aren't blocked. The watcher gets a report of lost
-        notifications, and gets later notifications."""
+        """A watcher that doesn't read its notifications blocks no writer. When it reads again, `HINTS_LOST` stands for
+        lost notifications.
+
+        The watcher gets all later notifications.
+        """
         async with self.open_store() as store, store.watch() as hints:
             one = await create(store, record("one"))
             with trio.fail_after(PATIENCE):

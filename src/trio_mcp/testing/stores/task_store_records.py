@@ -48,27 +48,31 @@ def record(task_id: str, **changes: Any) -> TaskRecord:
 
 
 async def create(store: TaskStore, new: TaskRecord, **changes: Any) -> TaskRecord:
-    """Create a task record that lasts an hour. The default limit is too high to be reached. ``changes`` override these
-    options."""
+    """Create a task record that lasts an hour. ``changes`` override these arguments of `TaskStore.create`.
+
+    The default limits are too high to be reached.
+    """
     times = dict.fromkeys(("lease_ms", "ttl_ms", "retention_ms"), HOUR)
     return await store.create(new, **{**times, "limit": 1_000_000, "scope_limit": 1_000_000, **changes})
 
 
 def next_of(record: TaskRecord, **changes: Any) -> TaskRecord:
-    """Return the next version of the task record ``record``, with a new mark and without storing it."""
+    """Return a copy of ``record`` as its next version, with a new mark. The copy isn't stored."""
     return attrs.evolve(record, version=record.version + 1, mark=new_mark(), **changes)
 
 
 def finished(record: TaskRecord) -> TaskRecord:
-    """Return the next version of a task record, in which the task has ended, without storing it."""
+    """Return a copy of ``record`` as its next version, in which the task has ended. The copy isn't stored."""
     return next_of(record, phase=TaskPhase.ENDED, outcome=Outcome(b"{}"), holder=None, leased_until=0)
 
 
 async def change(
     store: TaskStore, record: TaskRecord, *, holder: str | None = None, give_up: bool = False, **changes: Any
 ) -> TaskRecord | None:
-    """Change a stored task record, as ``holder`` or, with `None`, as any process. Return the new record; `None` if the
-    store refuses."""
+    """Change a stored task record, and return the new record. If the store refuses the change, return `None`.
+
+    The change is made as ``holder`` or, with `None`, as any process.
+    """
     following = next_of(record, **changes)
     is_kept = await store.change(following, expected_mark=record.mark, holder=holder, give_up=give_up)
     return following if is_kept else None
@@ -110,7 +114,7 @@ async def expect_error(error: type[Exception], call: Awaitable[object]) -> None:
 
 @define(eq=False)
 class Interruption:
-    """Cancels the call of a function when the call waits for the ``step``-th time.
+    """Cancels a call when the called function waits for the ``step``-th time.
 
     ``has_waited`` is true if any call waited that often.
     """
@@ -142,8 +146,8 @@ class Interruption:
 
 
 def interruptions() -> Iterator[Interruption]:
-    """Yield objects that cancel a call at its first wait, at its second wait, and so on. Stop at the first wait that no
-    call reaches."""
+    """Yield objects that cancel a call at its first wait, at its second wait, and so on, until a call ends with fewer
+    waits."""
     for step in count(1):
         yield (interruption := Interruption(step))
         if not interruption.has_waited:
@@ -154,7 +158,7 @@ class RecordTests(TestedTaskStorage):
     """Tests of `create`, `discard`, `read`, `marks` and `change` of a `TaskStore`."""
 
     async def test_record_is_read_as_it_was_created(self) -> None:
-        """Every store that is open on the storage reads all fields of a task record as they were created."""
+        """Every store object for the same storage reads a task record with all fields as they were created."""
         whole = record(
             "whole",
             scope="\N{SNOWMAN} ann\0",
@@ -186,7 +190,7 @@ class RecordTests(TestedTaskStorage):
                 assert attrs.evolve(old, **times) == new
 
     async def test_store_fills_in_the_times(self) -> None:
-        """The store converts durations to times on its own clock, which keeps running."""
+        """The store gets durations, and converts them to times on its own clock, which keeps running."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"), lease_ms=1000, ttl_ms=2000, retention_ms=3000)
             begun = one.created_at
@@ -208,7 +212,7 @@ class RecordTests(TestedTaskStorage):
             assert (await create(store, record("one"))).leased_until == 0
 
     async def test_large_record_is_kept_whole(self) -> None:
-        """A large task record is stored whole. The caller of the store enforces the size limit."""
+        """The store stores a large task record whole. Limiting the size of records is up to its callers."""
         large = record("large", params=bytes(2**20), questions={str(number): bytes(100) for number in range(1000)})
         async with self.open_store() as store:
             assert await read_record(store, (await create(store, large)).id) == await read_record(store, "large")
@@ -223,7 +227,7 @@ class RecordTests(TestedTaskStorage):
                 assert await store.read(None, text) is None
 
     async def test_record_of_another_scope_does_not_exist(self) -> None:
-        """`read` finds a task record only if it gets the record's own scope, or `None` for all scopes."""
+        """`read` finds a task record only for the scope of its owner, or for `None`, which means all scopes."""
         async with self.open_store() as store:
             anns, nobodys = await create(store, record("a")), await create(store, record("n", scope=""))
             assert await store.read("", "a") is None
@@ -235,8 +239,8 @@ class RecordTests(TestedTaskStorage):
                 assert read.record == one
 
     async def test_record_with_a_taken_id_is_refused(self) -> None:
-        """Creating a second task record with the same id raises an error. The first record is unchanged, and the second
-        doesn't count towards the limits."""
+        """Creating a second task record with the same id raises an error. The first record is unchanged, and the failed
+        call doesn't count towards the limits."""
         async with self.open_store() as store:
             one = await create(store, record("same"))
             await expect_error(ValueError, create(store, record("same", scope="bob")))
@@ -244,7 +248,7 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("bobs", scope="bob"), limit=2, scope_limit=1)
 
     async def test_full_store_keeps_no_other_record(self) -> None:
-        """`create` raises `StoreFull` if ``limit`` task records exist, of one scope or of many."""
+        """`create` raises `StoreFull` if the store already has ``limit`` task records, of one owner or of many."""
         async with self.open_store() as store:
             for name in ("one", "two"):
                 await create(store, record(name, scope=name), limit=2, scope_limit=2)
@@ -253,8 +257,8 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("three", scope="three"), limit=3, scope_limit=2)
 
     async def test_full_scope_leaves_room_for_others(self) -> None:
-        """`create` raises `StoreFull` if the scope has ``scope_limit`` task records. Records of other scopes can still
-        be created."""
+        """`create` raises `StoreFull` if an owner already has ``scope_limit`` task records. Other owners can still
+        create records."""
         async with self.open_store() as store:
             await create(store, record("anns"), limit=9, scope_limit=1)
             await expect_error(StoreFull, create(store, record("more"), limit=9, scope_limit=1))
@@ -262,7 +266,7 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("bobs", scope="bob"), limit=9, scope_limit=1)
 
     async def test_bounds_hold_while_many_create(self) -> None:
-        """Of twenty concurrent `create` calls in two stores, exactly as many succeed as the limits allow."""
+        """Of twenty concurrent `create` calls in two stores, exactly as many succeed as the store's limits allow."""
         async with self.open_store() as store, self.open_store() as other:
             created: list[str] = []
 
@@ -290,8 +294,9 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("two"), limit=1, scope_limit=1)
 
     async def test_void_refuses_a_creation_that_is_still_under_way(self) -> None:
-        """If the id is unknown, `discard` returns false. For a while, `create` refuses this id, because another
-        `create` call with this id may still be under way.
+        """If the task id is unknown, `discard` returns false, and `create` refuses this id for a while.
+
+        Another `create` call with this id may still be under way.
 
         A `create` call that is still under way then fails.
         """
@@ -306,7 +311,7 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("soon"))
 
     async def test_marks_are_those_of_the_records_that_are_kept(self) -> None:
-        """`marks` returns the current marks of the stored task records, in every store that is open on the storage.
+        """`marks` returns the current mark of each stored task record: random bytes that identify the record's version.
 
         Each write of a record changes its mark.
         """
@@ -319,14 +324,14 @@ class RecordTests(TestedTaskStorage):
             assert dict(await store.marks([])) == {}
 
     async def test_marks_of_thousands_are_told(self) -> None:
-        """`marks` accepts thousands of ids in one call."""
+        """`marks` accepts thousands of task ids in one call."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}")) for number in range(40)]
             asked = [*(each.id for each in created), *(f"never {number}" for number in range(40_000))]
             assert dict(await store.marks(asked)) == {each.id: each.mark for each in created}
 
     async def test_change_replaces_the_record(self) -> None:
-        """`change` replaces all fields of a task record, for every store that is open on the storage."""
+        """`change` replaces all fields of a task record, for every store object that uses the same storage."""
         async with self.open_store() as store, self.open_store() as other:
             one = await create(store, record("one", message="old", answers={"a": b"1"}))
             new = await change(store, one, message="new", poll_ms=5, questions={"b": b"2"}, kept_until=None)
@@ -335,8 +340,11 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(other, "one") == new
 
     async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
-        """Each change gives a record a new mark, a random value. `change` refuses if ``expected_mark`` isn't the
-        current mark, even if the version number of the record matches."""
+        """`change` refuses unless ``expected_mark`` is the record's current mark, which each change replaces by new
+        random bytes.
+
+        This is true even if the version number matches.
+        """
         async with self.open_store() as store:
             one = await create(store, record("one"))
             new = await change(store, one, message="new")
@@ -354,7 +362,7 @@ class RecordTests(TestedTaskStorage):
             assert await store.read(None, "one") is None
 
     async def test_change_by_the_holder_is_kept(self) -> None:
-        """The holder that `claim` or `create` has set can change the task record."""
+        """The process that created or claimed a task, its holder, can change the task record."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"))
             new = await change(store, one, holder="me", message="new")
@@ -362,7 +370,8 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(store, "one") == new
 
     async def test_change_by_another_holder_is_refused(self) -> None:
-        """A process that lost a task to another holder can't change its record, even with the current mark.
+        """A process that has lost a task to another process can't change the task record, even if it knows the current
+        mark.
 
         A call without a holder can always change it.
         """
@@ -376,7 +385,7 @@ class RecordTests(TestedTaskStorage):
             assert await change(store, new, message="an answer") is not None
 
     async def test_holder_changes_nothing_of_a_task_that_has_ended(self) -> None:
-        """After a task is cancelled, its holder can no longer change the record."""
+        """After a task was cancelled, the process that held it can no longer change its record."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"))
             cancelled = await change(store, one, phase=TaskPhase.CANCELLED)
@@ -384,7 +393,8 @@ class RecordTests(TestedTaskStorage):
             assert await change(store, cancelled, holder="me", message="but I") is None
 
     async def test_change_leaves_the_lease_as_it_is_kept(self) -> None:
-        """`change` keeps the stored holder, epoch and lease, because the values that are passed may be outdated."""
+        """`change` ignores the holder, epoch and lease in the record that it gets, because these values may be
+        outdated."""
         async with self.open_store() as store:
             await create(store, record("one"))
             one = before = (await claim(store, "me"))["one"]
@@ -396,7 +406,8 @@ class RecordTests(TestedTaskStorage):
                 assert one.mark == following.mark
 
     async def test_task_that_ends_has_no_holder(self) -> None:
-        """When a task ends, or is left to code outside of a handler, its record no longer has a holder."""
+        """A task record no longer has a holder when its task has ended, or when code outside of a handler does the
+        task's work."""
         async with self.open_store() as store:
             for name, phase in (("ends", TaskPhase.CANCELLED), ("leaves", TaskPhase.WORKING)):
                 one = await create(store, record(name, holder="me"))

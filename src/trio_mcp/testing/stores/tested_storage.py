@@ -38,7 +38,7 @@ class TestedStorage:
 
 
 async def run_concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | Exception]:
-    """Run ``calls`` concurrently, and return the result or the exception of each."""
+    """Run ``calls`` concurrently, and return a list with the result or the exception of each call."""
     results = dict[int, T | Exception]()
 
     async def make(number: int, call: Callable[[], Awaitable[T]]) -> None:
@@ -54,7 +54,7 @@ async def run_concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[
 
 
 async def wait_until(holds: Callable[[], Awaitable[bool]]) -> float:
-    """Call ``holds`` repeatedly until it returns true. Return the time at that moment, on trio's clock."""
+    """Call ``holds`` repeatedly until it returns true, and return trio's time at that moment."""
     with trio.fail_after(PATIENCE):
         while not await holds():  # noqa: ASYNC110 - the storage has its own clock
             await trio.sleep(0.005)
@@ -73,7 +73,7 @@ async def expect_hints(hints: AsyncIterator[T | HintsLost], *wanted: T) -> list[
 
 
 async def expect_hint_or_loss(hints: AsyncIterator[T | HintsLost], last: T) -> None:
-    """Wait for the notification ``last``, or for `HINTS_LOST`, which reports that notifications were lost."""
+    """Wait until the notification ``last`` arrives, or `HINTS_LOST`, which means that notifications were lost."""
     with trio.fail_after(PATIENCE):
         async for hint in hints:
             if isinstance(hint, HintsLost) or hint == last:
@@ -81,7 +81,7 @@ async def expect_hint_or_loss(hints: AsyncIterator[T | HintsLost], last: T) -> N
 
 
 async def cancel_one_wait(hints: AsyncIterator[object]) -> None:
-    """Wait for a notification, and cancel that wait."""
+    """Wait until a notification arrives, but cancel that wait after 10 milliseconds."""
     with trio.move_on_after(0.01) as scope:
         while True:
             await anext(hints)
