@@ -122,8 +122,8 @@ P = TypeVar("P")
 
 
 def recording(cls: C) -> C:
-    """Class decorator for `RecordingContext`: each inherited property returns the value that the test has given for it,
-    if any."""
+    """Class decorator for test contexts: each inherited property returns the value that the test has given for it, if
+    any."""
     for name, member in vars(cls.__base__).items():
         if isinstance(member, property) and name not in vars(cls):
             setattr(cls, name, property(_given_or(name, member.fget)))

@@ -71,7 +71,7 @@ class LineTransport(FramedTransport):
         """Number of bytes received so far."""
 
     async def receive(self) -> bytes | bytearray:
-        """Receive and return the message in the next line: see `Transport.receive`."""
+        """Receive the next line, and return the message in it. See `Transport.receive`."""
         while True:
             while self._lines:
                 line = self._lines.pop()
@@ -88,7 +88,7 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     async def until_first(self) -> None:
-        """Wait until `receive` can return its first message, or raise an error, without waiting.
+        """Wait until the first call of `receive` won't wait, because a message or an error is there.
 
         Call this before the first `receive`, in the same task.
         """
@@ -194,7 +194,7 @@ class LineTransport(FramedTransport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send as much of the message as possible without waiting: see `FramedTransport.send_nowait`.
+        """Send as much of the message as possible without waiting. See `FramedTransport.send_nowait`.
 
         If several lines were received together, nothing is sent this way, because the writer sends the replies to all
         these lines in one system call.
@@ -272,7 +272,8 @@ class MemoryTransport(FramedTransport):
         return len(message)
 
     async def aclose(self) -> None:
-        """Close both directions. Messages that were sent before can still be received."""
+        """Close both directions of the connection. The other transport can still receive the messages that were sent
+        before."""
         for pipe in (self._incoming, self._outgoing):
             pipe.closed = True
             pipe.changed.unpark_all()
@@ -280,13 +281,11 @@ class MemoryTransport(FramedTransport):
 
 
 def memory_transport_pair(capacity: int = 65536) -> tuple[Transport, Transport]:
-    """Return two transports in memory that are connected to each other, with a buffer of ``capacity`` bytes in each
-    direction."""
+    """Return two transports that are connected in memory. Each direction buffers up to ``capacity`` bytes."""
     return memory_transports(capacity)
 
 
 def memory_transports(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
-    """Return two connected transports in memory, as `MemoryTransport` objects. Users call
-    `memory_transport_pair`."""
+    """Like `memory_transport_pair`, but return `MemoryTransport` objects. Only this package calls this function."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryTransport(there, back), MemoryTransport(back, there)

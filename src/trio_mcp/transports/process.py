@@ -40,7 +40,7 @@ _LONGEST: Final = 100
 
 
 class ProcessTransport(FramedTransport):
-    """A transport to a child process over its standard input and output. `start_process` creates it.
+    """A transport to a child process, over its standard input and output. `start_process` creates this object.
 
     The task that starts the process runs `drain_stderr` in the background. At the end it calls `shut_down`, with
     `discard_output` in the background, and `kill` if `shut_down` was interrupted.
@@ -104,7 +104,7 @@ class ProcessTransport(FramedTransport):
         return self._lines.received
 
     async def exit_error(self, reason: str) -> ConnectionLost:
-        """Return a `ConnectionLost` that explains why the child process has ended.
+        """Return a `ConnectionLost` that explains why the connection to the child process has ended.
 
         Wait up to 0.3 seconds for its exit status and last lines. If it hasn't exited, the error contains ``reason``.
         """
@@ -115,13 +115,13 @@ class ProcessTransport(FramedTransport):
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
     def stop_recording_output(self) -> None:
-        """Stop recording the child's standard output for error messages. Call this when the connection is open."""
+        """Stop recording the child's standard output for error messages. Call this when the MCP connection is open."""
         self._pipes.receive_stream = cast("trio.abc.ReceiveStream", self._process.stdout)
         self._discarded.set()
 
     @property
     def last_lines(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The last lines that the child has written to standard error, and to standard output.
+        """The last lines of the child's standard error, and the last lines of its standard output.
 
         The lines on standard output are those before `stop_recording_output` that aren't messages.
         """
@@ -131,7 +131,7 @@ class ProcessTransport(FramedTransport):
         return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
-        """Set whether `aclose` leaves the child's input open, because `shut_down` will close it.
+        """Set whether `aclose` leaves the child's input open. If so, `shut_down` will close it.
 
         A KeyboardInterrupt between `aclose` and `shut_down` then shortens the wait for the child.
         """
@@ -206,8 +206,7 @@ class ProcessTransport(FramedTransport):
         self._group.kill()
 
     async def discard_output(self) -> None:
-        """Read and discard the child's output until it ends. Otherwise the child couldn't exit while its pipe is
-        full."""
+        """Read and discard the child's output until it ends, because a child with a full output pipe can't exit."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             async for _ in self._pipes.receive_stream:
                 pass
@@ -261,7 +260,7 @@ _LENGTH: Final = 500
 
 
 class TextSink(Protocol):
-    """Any object with a ``write`` method for text. It needn't have a file descriptor."""
+    """An object to which text is written. It has a ``write`` method, and needn't have a file descriptor."""
 
     def write(self, text: str, /) -> object:
         """Write ``text`` to the sink."""
@@ -293,7 +292,7 @@ class LastLines:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The last lines, oldest first. The last one may be incomplete."""
+        """The last lines, oldest first. The newest line may be incomplete."""
         rest = clean(self._rest.rstrip())
         return (*self._whole, rest)[-self._limit :] if rest else tuple(self._whole)
 
@@ -309,7 +308,7 @@ def shown_command(command: Sequence[str | os.PathLike[str]]) -> str:
 
 
 def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: str | None) -> str:
-    """Return a hint why ``program`` couldn't be started, to append to the error message. May be an empty string."""
+    """Return an explanation why ``program`` couldn't be started, for the end of an error message. It may be empty."""
     if program.startswith("~"):
         return f"; only a shell expands '~': write {os.path.expanduser(program)[:_LONGEST_SHOWN]!r}"
     beside = Path(cwd or ".", program)
@@ -349,7 +348,7 @@ class EarlyOutput(trio.abc.ReceiveStream):
         self._in_text = self._in_message = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Wait for bytes and return them: see `trio.abc.ReceiveStream.receive_some`."""
+        """Wait for output of the child process, and return it. See `trio.abc.ReceiveStream.receive_some`."""
         data = await self._source.receive_some(max_bytes)
         self._sink(self._text.decode(data))
         if not data:
@@ -361,5 +360,5 @@ class EarlyOutput(trio.abc.ReceiveStream):
         return data
 
     async def aclose(self) -> None:
-        """Close the stream ``source``."""
+        """Close ``source``, the stream with the child's output."""
         await self._source.aclose()

@@ -90,7 +90,7 @@ class _Tree:
         await self.terminate()
 
     async def terminate(self, _: trio.Process | None = None) -> None:
-        """Terminate all processes of the group: SIGTERM first, and SIGKILL after the grace period."""
+        """End all processes of the process group: send SIGTERM, and after the grace period SIGKILL."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._group is None or not self._group.signal(number):
                 return
@@ -98,14 +98,16 @@ class _Tree:
                 await self._group.wait_gone()
 
     def kill(self) -> None:
-        """Send SIGKILL to the remaining processes of the group. Send no signals afterwards, because the group's number
-        may be reused."""
+        """Send SIGKILL to all remaining processes of the process group. Don't send signals to the group afterwards.
+
+        The system may reuse the number of the group.
+        """
         if self._group is not None:
             self._group.kill()
 
 
 class ProcessGroup:
-    """The process group of a child that was started in a new session: the child and its descendants.
+    """The process group of a child that was started in a new session. It contains the child and its descendants.
 
     The group gets SIGKILL at the latest when this object is garbage-collected or our process ends, because an interrupt
     between two lines may have prevented anything earlier.
@@ -117,7 +119,7 @@ class ProcessGroup:
         """Finalizer that sends SIGKILL to the processes that are left in the group. Synchronous and idempotent."""
 
     def signal(self, number: int) -> bool:
-        """Send a signal to the remaining processes of the group. Return false if no process remains."""
+        """Send a signal to the remaining processes of the process group. Return false if no process remains."""
         try:
             os.killpg(self._number, number)
         except (ProcessLookupError, PermissionError):  # on macOS, PermissionError means that only zombies are left
@@ -125,7 +127,7 @@ class ProcessGroup:
         return True
 
     async def wait_gone(self) -> None:
-        """Wait until no process of the group is running."""
+        """Wait until no process of the process group is running."""
         # Poll, because this process can't wait for processes that aren't its children.
         while self.signal(0) and not _all_exited(self._number):  # noqa: ASYNC110 - there is no event to wait for
             await trio.sleep(0.01)

@@ -86,7 +86,7 @@ class SocketLineTransport(LineTransport):
         return line
 
     async def aclose(self) -> None:
-        """Close the socket, after waiting up to half a second until the peer has read everything.
+        """Close the socket. Before that, wait up to half a second until the peer has read everything.
 
         Cancellation doesn't skip these steps.
         """

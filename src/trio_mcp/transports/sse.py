@@ -24,7 +24,7 @@ _BETWEEN: Final = b"\n\nevent: message\ndata: "
 
 
 def events(lines: bytes | bytearray) -> bytes:
-    """Encode ``lines`` as server-sent events, one event for each JSON text. The lines end in a newline."""
+    """Encode JSON texts, one on each line of ``lines``, as server-sent events. Each line ends in a newline."""
     if not lines.isascii():
         lines = _escaped(lines)
     if lines.find(b"\n") < len(lines) - 1:
@@ -33,7 +33,8 @@ def events(lines: bytes | bytearray) -> bytes:
 
 
 def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
-    """Encode JSON lines as server-sent events, each with an event id. Clients send the last id to resume the stream."""
+    """Encode pairs of an event id and a JSON text as server-sent events. Clients send the last id to resume the
+    stream."""
     return b"".join(
         [
             b"id: %b\nevent: message\ndata: %b\n" % (event_id.encode(), line if line.isascii() else _escaped(line))
@@ -53,7 +54,7 @@ def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
 
 
 def priming_event(event_id: str) -> bytes:
-    """Return an event that has an id, but no data.
+    """Return a server-sent event that has an id, but no data.
 
     Its id allows the client to resume the stream before the first message (2025-11-25 transports, Sending Messages to
     the Server).
@@ -62,7 +63,7 @@ def priming_event(event_id: str) -> bytes:
 
 
 def retry_line(milliseconds: int) -> bytes:
-    """Return a ``retry`` line, which sets how long clients wait before they reconnect.
+    """Return the ``retry`` line of a server-sent event. It sets how long clients wait before they reconnect.
 
     An event must follow directly, because older clients would interpret a separate line as an event without data.
     """
@@ -139,14 +140,14 @@ class EventReader:
         self._too_long = False
 
     def drop_unfinished(self) -> None:
-        """Drop an incomplete event, because the connection has ended. Afterwards, feed bytes of the next connection.
+        """Drop an incomplete event, because the connection has ended. The next bytes come from a new connection.
 
         The last event id and ``retry`` are kept.
         """
         self._reset()
 
     def feed(self, chunk: bytes | bytearray) -> list[Event]:
-        """Parse more bytes, and return the events that are now complete.
+        """Parse more bytes of the stream, and return the events that are now complete.
 
         If an event is too long, the events before it are returned first, then `EventTooLong` is raised.
         """

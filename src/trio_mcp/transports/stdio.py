@@ -244,13 +244,13 @@ class DescriptorStream:
             raise trio.ClosedResourceError("this stream was closed")
 
     def close(self) -> None:
-        """Close the descriptors that this stream has duplicated. Idempotent."""
+        """Close the file descriptors that this stream has duplicated. Idempotent."""
         if not self._closed:
             self._closed = True
             self._reader.close()
             self._writer.close()
 
     async def aclose(self) -> None:
-        """Close the descriptors that this stream has duplicated. See `close`."""
+        """Close the file descriptors that this stream has duplicated. See `close`."""
         self.close()
         await trio.lowlevel.checkpoint()

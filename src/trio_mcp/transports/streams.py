@@ -24,7 +24,7 @@ AT_ONCE: Final = 4
 
 @runtime_checkable
 class NowaitStream(Protocol):
-    """A stream with a method that writes without waiting."""
+    """A stream with a method that writes as much as possible without waiting."""
 
     def send_nowait(self, data: bytes | bytearray) -> int:
         """Write as much of ``data`` as possible without waiting, and return the number of bytes written.
@@ -35,7 +35,7 @@ class NowaitStream(Protocol):
 
 
 def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
-    """Return a function that writes to ``stream`` without waiting: see `NowaitStream.send_nowait`.
+    """Return a function that writes to ``stream`` without waiting. See `NowaitStream.send_nowait`.
 
     It supports `NowaitStream`, and trio's streams over a non-blocking descriptor. For other streams, the function
     writes nothing.
@@ -61,14 +61,15 @@ def _write_to(fileno: Callable[[], int], data: bytes | bytearray) -> int:
 
 
 def socket_below(stream: object) -> trio.SocketStream | None:
-    """Return the socket stream that carries ``stream``, with or without TLS. Return `None` if there is no socket."""
+    """Return the socket stream under ``stream``, with or without TLS between them. Return `None` if there is no
+    socket."""
     while isinstance(stream, trio.SSLStream):
         stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
     return stream if isinstance(stream, trio.SocketStream) else None
 
 
 def is_readable(socket: int) -> bool:
-    """Return whether the socket with the number ``socket`` has anything to read. Doesn't wait.
+    """Return whether there is anything to read from the socket whose `fileno` is ``socket``. Doesn't wait.
 
     This can be bytes, a connection to accept, the end of the stream, or an error.
     """
@@ -80,7 +81,7 @@ def is_readable(socket: int) -> bool:
 
 
 async def linger(stream: trio.abc.Stream) -> None:
-    """Close this side's direction of the connection, and read until the peer closes its own direction.
+    """Stop sending on ``stream``, and read until the peer also stops sending.
 
     Closing with unread bytes would reset the connection, and the bytes sent last might be lost.
     """
@@ -111,8 +112,8 @@ def unacknowledged(stream: object) -> int:
 
 
 def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that waits for the next bytes of ``stream`` and returns them. Empty bytes mean the end of the
-    stream."""
+    """Return a function that waits for the next bytes of ``stream``, and returns these bytes. Empty bytes mean the end
+    of the stream."""
     if not IS_POSIX or not isinstance(stream, trio.SocketStream):
 
         async def receive_some() -> bytes:
@@ -137,7 +138,7 @@ def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
 
 
 def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
-    """Drop the tracebacks of the errors that caused ``error``, but keep their messages.
+    """Remove the tracebacks of the errors that caused ``error``, without losing their messages.
 
     This is for callers that catch ``error``. trio's sockets translate errors in a generator whose frame, in CPython
     3.12 and later, leads to a frame that holds the original error, and to all frames that waited for the stream. Only
@@ -151,7 +152,7 @@ def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) 
 
 @contextmanager
 def until_broken() -> Generator[None]:
-    """End the block without an error if it fails because a stream is broken or closed."""
+    """Suppress the error if the block fails because a stream is broken or closed."""
     try:
         yield
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

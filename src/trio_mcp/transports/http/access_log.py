@@ -51,12 +51,12 @@ class LoggedConnection(HttpConnection):
         super()._advance()
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Send the complete response ``answer``, and log it afterwards. See `ResponseWriter.respond`."""
+        """Send ``answer``, a complete response, and then write a log line for it. See `ResponseWriter.respond`."""
         self._status, self._sent = answer.status, _SentBytes(len(answer.body))
         super().respond(response, answer, close=close)
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Start to send a streamed response, and log it when it ends. See `ResponseWriter.respond_with`."""
+        """Start to send a streamed response, and write a log line when it ends. See `ResponseWriter.respond_with`."""
         self._status, self._sent = status, _SentBytes()
         super().respond_with(response, status, headers, _CountedBody(source, self._sent))
 

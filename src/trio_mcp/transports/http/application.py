@@ -29,7 +29,7 @@ class Answer:
 
 @define(eq=False)
 class Admitted:
-    """The return value of `HttpApplication.admit` for a request that may be served.
+    """Returned by `HttpApplication.admit` if the application will serve the request.
 
     The connection then reads the body of the request.
     """
@@ -47,8 +47,10 @@ class ResponseBody(Protocol):
     """The body of a streamed response, returned in chunks."""
 
     async def next_chunk(self) -> bytes | bytearray:
-        """Wait for the next chunk of the body and return it. Empty bytes mean the end of the body. The wait is
-        cancelled if the client disconnects."""
+        """Wait for the next chunk of the body and return it. Empty bytes mean the end of the body.
+
+        If the client disconnects, the wait is cancelled.
+        """
         ...
 
 
@@ -85,7 +87,7 @@ class ResponseHandle(ABC):
 
 
 def do_nothing() -> None:
-    """Do nothing: the default callback for a client that disconnects (`ResponseHandle.on_gone`)."""
+    """Do nothing. This is the default value of `ResponseHandle.on_gone`, the callback for a client that disconnects."""
 
 
 class HttpApplication(ABC):
@@ -97,7 +99,7 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Decide from the request head, before the body is read, whether to refuse the request or to admit its caller.
+        """Decide from the request head whether to serve or to refuse the request. The body isn't read yet.
 
         A decision that takes time is returned as a function. The connection awaits it before it processes more of the
         request, and cancels it if the client disconnects. If the function raises, the connection ends.
@@ -105,7 +107,7 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Serve a request. ``caller`` is the sender of the request, as `admit` has returned it.
+        """Serve a request. ``caller`` is the sender of the request, as an object that `admit` has returned.
 
         Synchronous. Implementations must not raise, and must eventually call `ResponseHandle.answer` or
         `ResponseHandle.stream`.
@@ -113,11 +115,11 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
-        """Return the response to an invalid HTTP request. ``head`` is `None` if the error is in the request head."""
+        """Return the response to an invalid HTTP request. ``head`` is `None` if the request head itself is invalid."""
 
     @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for the bytes of requests that were read from ``client``, but not served yet.
+        """Return a counter for the bytes that were read from ``client``, but belong to requests that aren't served yet.
 
         ``head`` is the head of the last admitted request, and ``caller`` its sender. Both are `None` if no request was
         admitted.
@@ -125,7 +127,9 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def report_unserved(self, body: UnservedBody) -> None:
-        """Called once for an admitted request whose body was refused, when no more bytes of the body will arrive.
+        """Called once for an admitted request whose body was refused, for example because it is too long.
+
+        Called when no more bytes of the body will arrive.
 
         This method is synchronous, and implementations must not raise.
         """

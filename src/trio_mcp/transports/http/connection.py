@@ -79,15 +79,18 @@ class HttpConnection(ResponseWriter):
 
     @property
     def awaits_request(self) -> bool:
-        """True if the client may be sending a request now, which a call of `shut_down` would lose.
+        """True if the client may already be sending its next request, which would be lost if `shut_down` were called
+        now.
 
         This is so if nothing has arrived yet on a new connection, or if the next request head has arrived only in part.
         """
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:
-        """Serve the client until the connection has ended, then close the stream. Exceptions of the application and of
-        response bodies propagate.
+        """Serve the client until the connection has ended, then close the stream. Raises the exceptions of the
+        application.
+
+        Exceptions of response bodies are raised as well.
 
         If the first request asks for a WebSocket, return the bytes read so far, and leave the stream open.
         """
@@ -128,7 +131,7 @@ class HttpConnection(ResponseWriter):
                 await self._stream.aclose()
 
     def tick(self, now: float) -> None:
-        """End the connection if it has exceeded the time limit of its current phase. Call this about once a second.
+        """End the connection if its current phase takes too long. Call this method about once a second.
 
         ``now`` is the time on trio's clock.
         """
@@ -164,8 +167,8 @@ class HttpConnection(ResponseWriter):
                 return math.inf
 
     def shut_down(self, *, now: bool = False) -> None:
-        """End the connection after the current request. Without a current request, or if ``now`` is true, end it at
-        once."""
+        """End the connection after the response to the current request. If there is no current request, or ``now`` is
+        true, end it at once."""
         self._is_last = True
         if now or self.phase <= _HEAD:
             self._cancel("the server ends")

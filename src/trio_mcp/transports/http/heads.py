@@ -97,7 +97,7 @@ class RequestHead:
     any."""
 
     def with_length(self, digits: bytes) -> RequestHead:
-        """Return a copy of the head with the Content-Length ``digits``."""
+        """Return a copy of the request head with another Content-Length, whose value is ``digits``."""
         headers = {**self.headers, "content-length": digits.decode("ascii")}
         return RequestHead(self.method, self.target, self.path, headers, self.repeated, self.http_1_0)
 
@@ -114,7 +114,7 @@ class RequestHead:
 
     @property
     def is_last(self) -> bool:
-        """Whether the request is the client's last one on this connection (RFC 9112 section 9.6)."""
+        """Whether the client will send no further request on this connection (RFC 9112 section 9.6)."""
         connection = self.headers.get("connection")
         return self.http_1_0 or (
             connection is not None
@@ -123,7 +123,7 @@ class RequestHead:
         )
 
     def waits_for_continue(self) -> bool:
-        """Return whether the client waits for status 100 before it sends the body.
+        """Return whether the client waits for a response with status 100 before it sends the request body.
 
         Raises `BadRequest` for an Expect header with any other value.
         """
@@ -154,7 +154,7 @@ class HeadCache:
         self._is_first = True
 
     def lookup(self, raw: bytes) -> RequestHead | None:
-        """Return the cached head if the bytes ``raw`` are this head, otherwise `None`.
+        """Return the cached request head if ``raw`` contains the same bytes. Otherwise return `None`.
 
         The digits of the Content-Length may differ.
         """
@@ -165,7 +165,7 @@ class HeadCache:
         return head.with_length(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else None
 
     def store(self, raw: bytes, head: RequestHead) -> None:
-        """Cache ``head``, a valid head that was parsed from ``raw``."""
+        """Cache ``head``, the result of parsing the valid request head ``raw``."""
         length = None if self._is_first or len(raw) > _LONGEST else _LENGTH.search(raw)
         self._is_first = False
         if length is not None:

@@ -83,7 +83,8 @@ class ConnectionStep(IntEnum):
 
 
 class IllegalConnectionStep(RuntimeError):
-    """Raised for a step that isn't allowed in the current phase of a connection, which is a bug in this package."""
+    """Raised for a step that isn't allowed in the current phase of an HTTP connection. This shows a bug in this
+    package."""
 
 
 _P: Final = ConnectionPhase
@@ -116,7 +117,7 @@ class ConnectionLife:
         """The time of the first clock check in the current phase."""
 
     def enter(self, step: ConnectionStep) -> None:
-        """Change to the phase to which ``step`` leads.
+        """Change to the phase that follows the current phase after ``step``.
 
         Raises `IllegalConnectionStep` if the step isn't allowed in the current phase. The phase then stays the same.
         """

@@ -29,7 +29,7 @@ class BadCursor(Exception):
 
 @value
 class Replay:
-    """The events of one stream after a given event id, oldest first. Each event has its own id.
+    """The events of one stream that follow a given event id, oldest first. Each event has its own id.
 
     If ``finished`` is true, no more events will follow.
     """
@@ -67,7 +67,7 @@ class _ReplayStream:
 
     @property
     def dropped(self) -> int:
-        """The number of the newest dropped event of the stream."""
+        """The number of the newest event that was dropped from the stream. 0 if no event was dropped."""
         return self.last - self.count - (self.awaited is not None)
 
 
@@ -112,13 +112,13 @@ class ReplayLog:
         return stream.name
 
     def cursor(self, name: str) -> str:
-        """Return the id of the last event of a stream. If the stream has no event yet, return an id for its priming
-        event."""
+        """Return the id of a stream's last event. If the stream has no event yet, return an id for an event without
+        data at its start."""
         stream = self._streams[name]
         return stream.event_id(stream.last)
 
     def extend(self, name: str, lines: Sequence[bytes], *, awaited: bool = False) -> int:
-        """Add lines to an unfinished stream as events, and return the number of the first new event.
+        """Add lines as events to a stream that isn't finished. Return the number of the first new event.
 
         Set ``awaited`` if the client is disconnected, and will fetch these events later.
         """
@@ -149,13 +149,13 @@ class ReplayLog:
         return first
 
     def finish(self, name: str, keep_until: float) -> None:
-        """Mark a stream as finished. It can be dropped after the time ``keep_until``: see `drop_finished`."""
+        """Mark a stream as finished. After the time ``keep_until``, `drop_finished` may drop it."""
         finished = self._finished if self._streams[name].awaited is None else self._fetched_later
         finished[name] = keep_until
         self._shrink()
 
     def drop_finished(self, now: float) -> None:
-        """Drop each finished stream whose time ``keep_until`` has passed at the time ``now``. See `finish`."""
+        """Drop each finished stream whose time ``keep_until``, as passed to `finish`, is at or before ``now``."""
         for finished in (self._finished, self._fetched_later):
             for name in [name for name, keep_until in finished.items() if keep_until <= now]:
                 self._forget(name)
@@ -182,7 +182,7 @@ class ReplayLog:
         return self._replay(stream, number)
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
-        """Return those events after the event id ``cursor`` that are still stored, and whether any events are missing.
+        """Return the stored events after the event id ``cursor``, and whether any events after ``cursor`` were dropped.
 
         Raises `BadCursor` if no stream has this event id.
         """

@@ -187,7 +187,8 @@ class _EndOfBody:
         """Whether the first line of the last chunk was read."""
 
     def find(self, data: bytes) -> int | None:
-        """Return the index in ``data`` at which the chunked body ends, or `None` if it doesn't end in ``data``.
+        """Return the index in ``data`` at which a chunked request body ends. Return `None` if the body continues after
+        ``data``.
 
         Raises `BadRequest` if a chunk size is invalid.
         """
@@ -244,7 +245,8 @@ class ChunkedBody:
         return len(self._pieces.body)
 
     def feed(self, data: bytes) -> bytes | None:
-        """Parse more bytes of the body. If the body ends in ``data``, return the bytes after its end, otherwise `None`.
+        """Parse more bytes of the body. If the body ends in ``data``, return the bytes after its end. Otherwise return
+        `None`.
 
         Raises `BadRequest` if the body is malformed or too large.
         """
@@ -315,7 +317,7 @@ class RequestReader:
             self.unread += data
 
     def head(self) -> RequestHead | None:
-        """Parse and return the next request head. Return `None` if it hasn't arrived completely.
+        """Parse and return the next request head. Return `None` if the head hasn't arrived completely.
 
         Raises `BadRequest` if the head is invalid or too long.
         """
@@ -349,7 +351,7 @@ class RequestReader:
         return head
 
     def body(self) -> bytes | None:
-        """Return the body of the current request. Return `None` if it hasn't arrived completely.
+        """Return the body of the current request. Return `None` if the body hasn't arrived completely.
 
         Raises `BadRequest` if the body is invalid. A body that is too large is refused before it has arrived.
         """
@@ -384,7 +386,7 @@ class RequestReader:
 
     @property
     def size(self) -> int:
-        """The number of received bytes that are buffered."""
+        """The number of bytes that were received, but not processed yet."""
         part = 0 if self._part is None else len(self._part)
         return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
 
@@ -400,8 +402,7 @@ class RequestReader:
 
     @property
     def missing(self) -> int:
-        """The number of bytes of the current body that haven't arrived yet and should be read: at most
-        `HttpBounds.max_dropped_bytes`.
+        """How many more bytes of the current body should be read, at most `HttpBounds.max_dropped_bytes`.
 
         This maximum also applies to a chunked body, whose length is unknown.
         """

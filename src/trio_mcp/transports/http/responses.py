@@ -25,7 +25,7 @@ _WRITE: Final = 64 * 1024
 
 
 class OutgoingBytes:
-    """A buffer of bytes that are written to ``stream``, without waiting if possible.
+    """A buffer for the bytes that are sent on ``stream``. Most bytes are written at once, without waiting.
 
     Call `write_all` if `put` couldn't write everything at once, or after `put_stream`.
     """
@@ -50,7 +50,7 @@ class OutgoingBytes:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `write_all` still has something to write."""
+        """Whether anything is left that `write_all` must write."""
         return bool(self._waiting) or self._sending or self._source is not None
 
     @property
@@ -60,7 +60,8 @@ class OutgoingBytes:
 
     @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a response half written
     def put(self, data: bytes, body: bytes = b"") -> bool:
-        """Write as much of ``data`` and ``body`` as possible without waiting. Return whether everything was written.
+        """Write as much of ``data`` as possible without waiting. Return true if everything was written, and ``body`` is
+        empty.
 
         Only `write_all` writes ``body``, because copying a long body would take time.
         """
@@ -74,14 +75,16 @@ class OutgoingBytes:
         return False
 
     def put_stream(self, head: bytes, source: ResponseBody, *, chunked: bool) -> None:
-        """Write the response head ``head``. `write_all` then writes the chunks of ``source``."""
+        """Write ``head``, the head of a streamed response. Then `write_all` writes the chunks of ``source``, the
+        body."""
         self.put(head)
         self._source = source
         self._chunked = chunked
         self._pending = _Pending(self._stream)
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, until ``now``, the client has accepted none of the waiting bytes.
+        """Return for how many seconds the client has accepted none of the bytes that wait to be sent. ``now`` is the
+        current time.
 
         The time starts at the first call that finds bytes waiting. In a stream, bytes wait until the client's operating
         system acknowledges them: keep-alive comments are too short to fill the buffers of a vanished client's
@@ -94,8 +97,10 @@ class OutgoingBytes:
         return now - self._since
 
     async def write_all(self) -> None:
-        """Write all waiting bytes, and then the chunks of the source until it ends. Call this from one task at a
-        time."""
+        """Write all waiting bytes, and then the chunks of the streamed body until it ends.
+
+        Call this from one task at a time.
+        """
         await self._write_waiting()
         source = self._source
         if source is not None:
@@ -147,7 +152,8 @@ class _Pending:
         """Bytes that were written since the last call of `stalled`."""
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, until ``now``, the client's operating system has acknowledged no bytes.
+        """Return for how many seconds the client's operating system has acknowledged no bytes. ``now`` is the current
+        time.
 
         The time starts at the first call that finds unacknowledged bytes.
         """
@@ -190,7 +196,7 @@ class _ResponseHeads:
         self._lines: dict[int, bytes] = {}
 
     def of(self, status: int) -> bytes:
-        """Return the status line and the Date header for a response with this status."""
+        """Return the status line and the Date header of a response with the HTTP status ``status``."""
         second = int(time.time())
         if second != self._second:
             self._second = second
@@ -210,7 +216,8 @@ _response_heads = _ResponseHeads().of
 
 
 def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes, bytes]:
-    """Encode ``answer`` as bytes. A long body is returned separately.
+    """Return the bytes of the HTTP response ``answer`` in two parts. The second part is the body if it is long,
+    otherwise empty.
 
     Without ``has_body``, as for HEAD, the headers contain the body's length, but the body isn't sent.
     """
@@ -226,7 +233,7 @@ def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes,
 
 
 def stream_head(status: int, headers: bytes, *, chunked: bool, close: bool) -> bytes:
-    """Return the head of a streamed response.
+    """Encode the status line and the headers of a streamed response.
 
     The body follows in chunks. For HTTP/1.0, it continues until the connection is closed.
     """
@@ -259,7 +266,8 @@ class HttpResponse(ResponseHandle):
             self.connection.respond(self, answer, close=close)
 
     def finish(self) -> Callable[[], None]:
-        """Mark the response as complete. Return its former ``on_gone`` callback, which handles a disconnect."""
+        """Mark the response as complete. Return the ``on_gone`` callback, which was to be called if the client
+        disconnected."""
         self.is_gone = True
         on_gone, self.on_gone = self.on_gone, do_nothing
         return on_gone
@@ -275,7 +283,7 @@ _DROPPING, _LINGERING, _CLOSING = ConnectionPhase.DROPPING, ConnectionPhase.LING
 
 
 class ResponseWriter(ConnectionLife, ABC):
-    """Writes the responses of a server's HTTP connection to ``stream``.
+    """Base class for a server's HTTP connection over ``stream``: the part that writes the responses.
 
     The subclass `HttpConnection` reads the requests, and decides whether the connection stays open after a response.
     """
@@ -310,7 +318,7 @@ class ResponseWriter(ConnectionLife, ABC):
         """Called when the current response was written completely. Subclasses continue with the next request."""
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write ``answer`` as the response to the current request. `HttpResponse` calls this once."""
+        """Write ``answer`` as the complete response to the current request. `HttpResponse` calls this method."""
         head = response.head
         if close or head is None or head.http_1_0 or ("connection" in head.headers and head.is_last):
             self._is_last = True
@@ -321,7 +329,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._start_writing()
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Start writing a streamed response to the current request. `HttpResponse` calls this once."""
+        """Start to write a streamed response to the current request. `HttpResponse` calls this method."""
         head = response.head
         assert head is not None
         self._is_last = is_last = self._is_last or head.is_last

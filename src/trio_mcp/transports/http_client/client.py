@@ -139,7 +139,7 @@ class HttpClient:
     async def request(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]] = (), body: bytes = b""
     ) -> AsyncGenerator[Reply]:
-        """Send a request, and yield the response when its head has arrived. Read the response body inside the block.
+        """Send a request, and yield the response when its head has arrived. You can read the body inside the block.
 
         If the block is left before the whole response has arrived, the connection of this exchange is closed at once,
         without waiting. Other exchanges aren't affected. The server can detect that the response isn't needed any more.
@@ -267,7 +267,7 @@ def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tupl
 
 
 class IdleConnections:
-    """A pool of up to ``limit`` idle connections. Each is closed when its idle time is over."""
+    """A pool of up to ``limit`` idle connections. A timer closes each connection after its idle time."""
 
     def __init__(self, limit: int, alarms: Alarms) -> None:
         self._limit = limit
@@ -277,15 +277,16 @@ class IdleConnections:
         end."""
 
     def put(self, connection: HttpClientConnection, seconds: float) -> None:
-        """Keep ``connection`` in the pool for ``seconds``. If the pool is full, close the connection that has been idle
-        longest."""
+        """Put ``connection`` into the pool for ``seconds``. If the pool is full, close the connection that has been
+        idle longest."""
         due = trio.current_time() + seconds
         self._waiting[connection] = self._alarms.set(due, lambda: self._close(connection))
         if len(self._waiting) > self._limit:
             self._close(next(iter(self._waiting)))
 
     def pop(self) -> HttpClientConnection | None:
-        """Remove and return the usable connection that was added last. Return `None` if no connection is usable.
+        """Take a usable connection out of the pool, the one that was added last. Return `None` if no connection is
+        usable.
 
         Unusable connections are closed.
         """

@@ -78,7 +78,7 @@ class HttpClientConnection:
             self.is_sending = False
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Wait for bytes of the response, and return up to ``max_bytes``. Empty bytes mean the end.
+        """Wait for bytes of the response, and return up to ``max_bytes``. Empty bytes mean the end of the connection.
 
         Raises `ConnectionLost` if the connection breaks.
         """
@@ -128,7 +128,7 @@ class ClientSocket(trio.abc.Stream):
         """Number of bytes that the operating system has accepted so far."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of ``data``. This is a checkpoint only if the call has to wait.
+        """Send all of ``data``. Executes a trio checkpoint only if it has to wait.
 
         Raises `trio.BrokenResourceError` if the connection breaks, and `trio.ClosedResourceError` if `close` is called
         in the meantime.
@@ -150,8 +150,10 @@ class ClientSocket(trio.abc.Stream):
         await trio.lowlevel.wait_writable(self._fd)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes, and return up to ``max_bytes``. Empty bytes mean the end of the stream. Raises the same
-        errors as `send_all`."""
+        """Wait for bytes, and return up to ``max_bytes``. Empty bytes mean the end of the stream.
+
+        Raises the same errors as `send_all`.
+        """
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             try:
@@ -163,7 +165,7 @@ class ClientSocket(trio.abc.Stream):
                 raise trio.BrokenResourceError(str(error)) from None
 
     def is_readable(self) -> bool:
-        """Return whether there is anything to receive: bytes, the end of the stream, or an error."""
+        """Return whether a receive wouldn't wait, because there are bytes, the end of the stream, or an error."""
         return is_readable(self._fd)
 
     def close(self) -> None:
@@ -174,7 +176,7 @@ class ClientSocket(trio.abc.Stream):
         self._socket.close()
 
     async def aclose(self) -> None:
-        """Close the socket at once: see `close`."""
+        """Close the socket at once, without notifying the peer. See `close`."""
         self.close()
         await trio.lowlevel.checkpoint()
 
@@ -303,7 +305,9 @@ class Reply:
         return None if match is None else float(match[1])
 
     def finish(self) -> bool:
-        """Discard the bytes of the response body that have arrived.
+        """Discard the part of the response body that has arrived, and return whether the body is complete.
+
+        If so, the connection can be used for another request. Synchronous. Doesn't raise.
 
         Return whether the body is complete, and the connection can be used for another request. Synchronous. Doesn't
         raise.

@@ -59,7 +59,7 @@ class Cookies:
             del self._cookies[next(iter(self._cookies))]
 
     def add_to(self, target: str, headers: Headers) -> Headers:
-        """Return ``headers`` together with the stored cookies that apply to ``target``.
+        """Return ``headers`` with a Cookie header added, for the stored cookies that apply to ``target``.
 
         The stored cookies come after the user's own cookies (RFC 6265 section 5.4).
         """

@@ -78,7 +78,7 @@ class Hooks:
     check: Callable[[Mapping[str, str]], object]
 
     async def before(self, method: str, url: str, headers: Headers) -> tuple[HTTPRequest, Headers]:
-        """Call the user's hook ``on_request``, and return the request with the headers to send.
+        """Call the user's hook ``on_request``, and return the request with the headers that the client should send.
 
         Raises `RequestNotSent` if the hook fails.
         """
@@ -99,8 +99,7 @@ class Hooks:
         return request, list(last.values())
 
     async def after(self, request: HTTPRequest, status: int, headers: Mapping[str, str], begun: float) -> None:
-        """Call the user's hook ``on_response`` with the head of the response. Raises `ConnectionLost` if the hook
-        fails."""
+        """Call the user's hook ``on_response`` with the response head. Raises `ConnectionLost` if the hook raises."""
         if self.on_response is not None:
             try:
                 await _called(self.on_response, HTTPResponse(request, status, headers, trio.current_time() - begun))
@@ -214,7 +213,7 @@ class Dialer:
 
 
 async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
-    """Open a connection with the user's function ``dial``, and return it.
+    """Open a connection to the server with the user's function ``dial``, and return the connection.
 
     An `OSError` of the function is raised unchanged. Raises `RequestNotSent` for any other exception, or if the result
     isn't a stream.

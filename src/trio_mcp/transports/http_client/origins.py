@@ -66,7 +66,7 @@ class Origin:
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """Split an HTTP URL into its origin and its request target (path and query).
+    """Split an HTTP URL into its origin (scheme, host, port) and its request target (path and query).
 
     Raises `ValueError` if the URL is invalid. The error's message doesn't contain the URL's password.
 
@@ -135,7 +135,7 @@ def split_socket_url(url: str) -> tuple[str, str]:
 
 
 def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
-    """Return the URL to which a redirect of ``url`` leads, for use in error messages.
+    """Return the URL to which a server redirects a request for ``url``, to mention it in an error message.
 
     The returned URL has up to 300 characters, without the user and the query, which may be secret. Return an empty
     string if the redirect has no URL.
@@ -153,8 +153,10 @@ def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
 
 
 def origin_of(parts: SplitResult) -> Origin:
-    """Return the origin of a URL that was split into ``parts``. Raises `ValueError` if the scheme, host or port is
-    invalid."""
+    """Return the origin (scheme, host, port) of a URL that was split into ``parts``.
+
+    Raises `ValueError` if the scheme, host or port is invalid.
+    """
     if parts.scheme not in _PORTS:
         raise ValueError(f"the scheme must be http or https, not {parts.scheme[:100]!r}")
     port = _PORTS[parts.scheme] if parts.port is None else parts.port
@@ -208,7 +210,8 @@ def proxy_at(url: str) -> HttpProxy:
 
 
 def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
-    """Return the proxy for ``origin`` according to variables such as ``https_proxy`` in ``environ``, or `None`.
+    """Return the proxy that the variables in ``environ``, such as ``https_proxy``, set for ``origin``. Return `None` if
+    they set none.
 
     Raises the errors of `proxy_at`.
 
@@ -253,7 +256,7 @@ def _host_name(name: str) -> str:
 
 
 def is_local_host(host: str) -> bool:
-    """Return whether ``host``, an ASCII name or an address, is this machine (RFC 6761 section 6.3)."""
+    """Return whether ``host``, an ASCII name or an IP address, is this machine (RFC 6761 section 6.3)."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -263,7 +266,8 @@ def is_local_host(host: str) -> bool:
 
 
 def looked_up(host: str) -> str:
-    """Return the name whose addresses a client of ``host`` must look up.
+    """Return the name that a client resolves to connect to ``host``: ``localhost`` for all of its forms, otherwise
+    ``host``.
 
     For ``localhost.`` and all subdomains of ``localhost``, this is ``localhost``.
 

@@ -79,7 +79,7 @@ def _mask(payload: bytes | bytearray) -> bytes:
 
 
 class FrameGauge:
-    """Parses the headers of received frames, so that the size of a message is known before it has arrived.
+    """Parses the headers of received WebSocket frames, which give the size of a message before all of it has arrived.
 
     `violation` is the close code and the reason after a frame that ends the connection: a binary frame, a message of
     more than ``max_message_bytes``, a message in so many small fragments that they would take much more memory than the
@@ -102,7 +102,7 @@ class FrameGauge:
 
     @property
     def inside_frame(self) -> bool:
-        """Whether the last received frame is incomplete."""
+        """Whether the WebSocket frame that was received last is incomplete."""
         return self._payload_left > 0 or bool(self._header)
 
     @property
@@ -111,8 +111,8 @@ class FrameGauge:
         return self.announced - self._payload_left
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Parse the next bytes of the stream. After the peer has violated the protocol or a limit, parse nothing
-        more."""
+        """Parse the next bytes of the WebSocket stream. After a protocol error, or a message that is too long, parse
+        nothing more."""
         at, end = 0, len(data)
         while at < end and self.violation is None:
             if self._payload_left:
@@ -184,12 +184,13 @@ _MEANINGS: Final = {
 
 
 def closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
-    """Return the error for a connection that the peer has closed with ``code``. Code 1006 means that the peer
-    vanished."""
+    """Return the error for a connection that the peer has closed with the close code ``code``. Code 1006 means that the
+    peer vanished."""
     words = f"{_MEANINGS.get(code, 'the peer closed the connection')} (close code {code})"
     return ConnectionLost(f"{words}: {reason}" if reason else words)
 
 
 def closed_by_us(code: int, reason: str) -> ConnectionLost:
-    """Return the error for a connection that this side closes with ``code``, because the peer has made an error."""
+    """Return the error for a connection that this side closes with the close code ``code``, because of the peer's
+    mistake."""
     return ConnectionLost(f"{reason} (close code {code})")

@@ -46,7 +46,7 @@ nursery."""
 
 
 def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
-    """Return a function that completes a server's WebSocket handshake. First check the upgrade request."""
+    """Return a function that performs the server's part of the WebSocket handshake. Call `check_upgrade` before."""
 
     async def accept(nursery: trio.Nursery) -> WebSocketConnection:
         request = await wrap_server_stream(
@@ -89,7 +89,7 @@ def asking(
 
 
 async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: trio.Nursery) -> WebSocketConnection:
-    """Perform the ``handshake`` over ``stream``, and return the WebSocket connection.
+    """Perform the WebSocket handshake over ``stream``, and return the connection.
 
     Raises `ConnectionLost` if ``stream`` ends before it is done, with the HTTP status and text if the server has
     responded. Without this, trio-websocket would wait for ever.
@@ -143,7 +143,7 @@ def _upgrade_refused(status: int, headers: Sequence[tuple[bytes, bytes]], body: 
 
 
 def refusal(error: Exception) -> Exception:
-    """Return the error that the caller gets for a handshake that has failed with ``error``."""
+    """Return the exception to raise to the user after the WebSocket handshake has failed with ``error``."""
     match error:
         case ConnectionRejected():
             return _upgrade_refused(error.status_code, error.headers or (), error.body or b"")
@@ -190,13 +190,13 @@ class UpgradeRequest:
     method: str = "GET"
 
     def tokens(self, name: str) -> list[str]:
-        """Return the items of the comma-separated header ``name``. Only the beginning of a long header is parsed."""
+        """Return the comma-separated items of the header ``name``. Only the first 1,000 characters are parsed."""
         found = self.headers.get(name, "")[:_LONGEST_LIST].split(",")
         return [token.strip() for token in found if token.strip()]
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") -> UpgradeRequest:
-    """Read and parse an upgrade request.
+    """Read and parse an HTTP request to upgrade to WebSocket.
 
     ``received`` is the part that was already read. Raises `Rejection` if the client sends anything else, and
     `ConnectionLost` if it disconnects.
@@ -281,7 +281,7 @@ def _parse(received: bytearray) -> h11.Request:
 
 
 def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> None:
-    """Raise `Rejection` unless ``request`` is a valid request for MCP over WebSocket.
+    """Raise `Rejection` if ``request`` isn't a valid request for MCP over WebSocket.
 
     Its path must be the server's, and its origin and host must be allowed.
     """
@@ -312,7 +312,7 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
 
 
 async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
-    """Refuse a client with an HTTP error, give the client a second to read it, and close the connection."""
+    """Send an HTTP error to the client, and close the connection after the client has read it, or after one second."""
     body = f"{refused.reason}\n".encode()
     headers = {
         "Content-Type": "text/plain; charset=utf-8",

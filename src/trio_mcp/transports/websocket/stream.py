@@ -75,7 +75,7 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def violation(self) -> tuple[int, str] | None:
-        """The close code and reason if the peer has violated the protocol or a limit, otherwise `None`.
+        """The close code and the reason if the peer has violated the protocol or exceeded a limit. Otherwise `None`.
 
         The connection must then end.
         """
@@ -88,8 +88,8 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def refusal(self) -> bytes:
-        """The received part of the HTTP response with which the server refuses the upgrade. Empty if the upgrade
-        succeeded."""
+        """The received bytes of the HTTP response with which the server refuses the upgrade. Empty after a successful
+        upgrade."""
         return bytes(self._head or b"")
 
     @property
@@ -137,7 +137,7 @@ class CoalescingStream(trio.abc.Stream):
             logger.warning("a connection ends: %s", _NO_ROOM[1])
 
     def consume(self, count: int) -> None:
-        """Stop counting a message of ``count`` bytes as unread, because the transport has returned it."""
+        """Record that the transport has returned a message of ``count`` bytes, which no longer counts as unread."""
         self._taken += count
         if self._unread is not None and self._unread.size:
             self._count(self._unread)
@@ -171,7 +171,7 @@ class CoalescingStream(trio.abc.Stream):
     # Writing
 
     def put(self, frames: bytes | bytearray) -> None:
-        """Write complete frames, and buffer the bytes that can't be written without waiting. Synchronous.
+        """Write complete frames. Bytes that can't be written without waiting are buffered. Synchronous.
 
         Frames after a close frame are dropped.
         """
@@ -185,7 +185,7 @@ class CoalescingStream(trio.abc.Stream):
 
     @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a frame half written
     def put_nowait(self, frames: bytes | bytearray) -> bool:
-        """Write complete frames if that is possible without waiting. Otherwise drop the frames, and return false.
+        """Write complete frames if this is possible without waiting. Otherwise write nothing, and return false.
 
         If only some bytes can be written, the rest is buffered.
         """
@@ -202,7 +202,7 @@ class CoalescingStream(trio.abc.Stream):
         return True
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write bytes of trio-websocket, or buffer them. Waits only while more than 1 MiB is buffered."""
+        """Write or buffer the bytes that trio-websocket sends. Waits only while more than 1 MiB is buffered."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while len(self._collected) > _MOST_COLLECTED and not self.broken:
             await self._moved.park()
@@ -211,7 +211,7 @@ class CoalescingStream(trio.abc.Stream):
         self.put(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return after a checkpoint, because this stream buffers what can't be written at once."""
+        """Return after a checkpoint, because `send_all` buffers the bytes that it can't write."""
         await trio.lowlevel.checkpoint()
 
     async def flushed(self) -> None:
@@ -222,7 +222,7 @@ class CoalescingStream(trio.abc.Stream):
             raise trio.BrokenResourceError("the peer has stopped reading")
 
     async def pump(self) -> None:
-        """Write the buffered bytes in the background, until the connection breaks.
+        """Write the buffered bytes until the connection breaks. Run this as a background task.
 
         While bytes are buffered, no other task writes.
         """
@@ -246,7 +246,8 @@ class CoalescingStream(trio.abc.Stream):
     # Closing
 
     async def aclose(self) -> None:
-        """Record that trio-websocket has closed this stream. The connection stays open to write the buffered bytes."""
+        """Record that trio-websocket has closed this stream. The connection stays open until the buffered bytes are
+        written."""
         self._done = True
         self.ended.set()
         await trio.lowlevel.checkpoint()
@@ -264,7 +265,7 @@ class CoalescingStream(trio.abc.Stream):
             await self._transport.send_all(self._collected + close)
 
     async def discard(self) -> None:
-        """Read and discard bytes until the peer closes its side.
+        """Read and discard bytes until the peer stops sending.
 
         If unread bytes were left, closing would reset the connection, and the bytes written last might be lost.
         """

@@ -65,7 +65,8 @@ class WebSocketTransport(FramedTransport):
     # Life
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept an upgrade request that was already checked, and run the connection until the transport is closed.
+        """Accept a client's upgrade request that `check_upgrade` has checked, and run the connection until the
+        transport is closed.
 
         Reports the start when messages can be sent. Raises `ConnectionLost` if the client disconnects before that.
         """
@@ -117,7 +118,7 @@ class WebSocketTransport(FramedTransport):
 
     @property
     def has_received(self) -> bool:
-        """Whether the peer has sent anything."""
+        """Whether any bytes have arrived from the peer."""
         return self._stream.has_received
 
     # Messages
@@ -150,7 +151,8 @@ class WebSocketTransport(FramedTransport):
         return self._lost
 
     def close_with(self, code: int, reason: str) -> ConnectionLost:
-        """Send a close frame at once, so that the peer stops sending. Return the error that the caller should raise.
+        """Send a close frame at once, so that the peer stops sending. Return the exception that the caller should
+        raise.
 
         This doesn't wait for the cleanup of handlers.
         """
@@ -159,7 +161,7 @@ class WebSocketTransport(FramedTransport):
         return self._lost
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `Transport.send`. All messages are sent completely, even if the call is cancelled."""
+        """Send the messages. They are sent completely, even if the call is cancelled. See `Transport.send`."""
         stream = self._stream
         if stream.close_sent or stream.broken:
             raise self._lost or ConnectionLost("the peer has stopped reading")
@@ -215,8 +217,10 @@ class WebSocketTransport(FramedTransport):
     # Closing
 
     async def aclose(self) -> None:
-        """Send a close frame, wait briefly for the peer's close frame, and close the connection. Cancellation doesn't
-        skip these steps."""
+        """Send a close frame, wait briefly for the peer's close frame, and close the connection.
+
+        Cancellation doesn't skip these steps.
+        """
         if self._closed:
             return
         self._closed = True
