@@ -69,7 +69,7 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # type checkers skip this block, so they know the imported names and report unknown ones
+if not TYPE_CHECKING:  # type checkers skip this block: a module with `__getattr__` would hide unknown names
     from ..lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), _NAMES)

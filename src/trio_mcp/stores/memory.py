@@ -101,7 +101,7 @@ class MemoryTaskStore:
             heapq.heapify(self._expiry)
 
     def _find(self, task_id: str) -> TaskRecord | None:
-        """Return the stored record of a task, with its current lease; `None` if there is none."""
+        """Return the stored record of a task, with its current lease. If the task has no record, return `None`."""
         record, leased_until = self._records.get(task_id), self._leases.pop(task_id, None)
         if record is not None and leased_until is not None:
             record = self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
@@ -137,7 +137,7 @@ class MemoryTaskStore:
             return False
         lets_go = give_up or not record.is_open
         if give_up:
-            # Remove the task first, so that it becomes the last in the order in which free tasks are claimed.
+            # Remove the task first: `_put` then adds it at the end, behind tasks that have waited longer.
             self._open.pop(record.id, None)
         self._put(
             attrs.evolve(

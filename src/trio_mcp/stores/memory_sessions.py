@@ -79,7 +79,7 @@ class _MemorySession:
 
 
 class _SessionsByCaller(Expiring[str, _MemorySession]):
-    """Legacy sessions, by id. They can also be looked up by caller."""
+    """A mapping from ids to legacy sessions, which can also be looked up by caller."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         super().__init__(now)
@@ -122,7 +122,7 @@ class MemorySessionDirectory(WatchedByHints[str]):
         return ended
 
     def _session_to_evict(self, caller: bytes) -> str | None:
-        """Return the id of the session to delete, so that ``caller`` can open another one. See
+        """Return the id of the session to delete, so that ``caller`` can open a new session. See
         `SessionDirectory.open`."""
         biggest = max(self._sessions.held.values(), key=len, default=dict[str, _MemorySession]())
         if caller in self._sessions.held or len(biggest) < 2:

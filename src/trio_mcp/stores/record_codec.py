@@ -202,7 +202,7 @@ class RecordCodec:
     def encode(self, record: TaskRecord) -> StoredRecord:
         """Encode the task ``record`` as a row. Raises `ValueError` if a string isn't valid Unicode."""
         values = [getattr(record, name) for name in _Content.__struct_fields__]
-        # msgspec can't encode other kinds of mappings, so dict() converts them.
+        # msgspec can only encode a mapping that is a dict, so dict() converts the others.
         body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)
         form, keys = next(iter(self._forms.items()))
         task_id = encoded(record.id)
@@ -231,8 +231,8 @@ class RecordCodec:
 
     def _decode(self, row: StoredRecord) -> TaskRecord:
         content = _contents.decode(self._unseal(row))
-        # The columns only serve for searching, and could be forged, so compare them with the encrypted values.
-        # With a forged scope, another principal could read the task.
+        # Anyone who can write to the storage can change the columns, so compare them with the encrypted values.
+        # If such a changed scope were accepted, another principal could read the task.
         if row.scope not in self.scope_keys(content.scope):
             raise UnreadableRecord(
                 "the scope column of a stored task was modified: it differs from the scope in the encrypted record"
@@ -253,7 +253,7 @@ class RecordCodec:
 
     def _unseal(self, row: StoredRecord) -> bytes:
         if row.form not in self._forms:
-            # Refuse an unencrypted row, because anyone can create it without a secret.
+            # Refuse a row that isn't encrypted, because it can be created without knowing a secret.
             is_unsealed = row.form == _FORMAT
             raise (UnreadableRecord if is_unsealed else UnknownForm)(self._unknown_form_reason(row.form))
         keys = self._forms[row.form]

@@ -75,7 +75,7 @@ class Database:
                 else:
                     _call_in_savepoint(call, connection)
                 if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
-                    # Stop here if SQLite has already ended the transaction, as it does after some failures.
+                    # After some failures, SQLite ends the transaction. Then no more functions can be called in it.
                     raise call.error
         self._log.keep_short(connection)
 
@@ -98,7 +98,7 @@ class Database:
 
 @define(eq=False)
 class _QueuedCall(Generic[T]):
-    """A function that runs as soon as it can use a connection, with its result or error."""
+    """A function that waits for its turn to use the database connection, and later its result or error."""
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None
@@ -125,7 +125,7 @@ _TakeBatch: TypeAlias = Callable[[], Sequence[_QueuedCall[Any]]]
 
 
 def _call_in_savepoint(call: _QueuedCall[Any], connection: sqlite3.Connection) -> None:
-    """Call the function inside a savepoint. If it raises, roll back only its own changes."""
+    """Call the waiting function inside a savepoint. If the function raises, roll back only its own changes."""
     connection.execute("SAVEPOINT call")
     call.call(connection)
     if connection.in_transaction:
@@ -140,8 +140,9 @@ def _read_all(take: _TakeBatch, connection: sqlite3.Connection) -> None:
 
 
 class _Batcher:
-    """Collects functions that wait for the connection ``access``, and runs them in batches. ``call_all`` calls all
-    functions of a batch, in a thread.
+    """Collects functions that wait for the connection ``access``, and runs them in batches.
+
+    ``call_all`` calls all functions of a batch, in a thread.
 
     Each caller waits. The first caller leads: it makes the thread call all waiting functions, including its own, wakes
     their callers, and passes the lead to the next. A caller can be cancelled until its function has begun.
@@ -173,7 +174,7 @@ class _Batcher:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _remove(self, call: _QueuedCall[Any]) -> bool:
-        """Remove a waiting function from the queue. Returns false if the function has already started."""
+        """Remove a waiting function from the queue. If the function has already started, return false."""
         try:
             self._waiting.remove(call)
         except ValueError:
@@ -234,7 +235,7 @@ class _ThreadedConnection:
         self._opened = list[sqlite3.Connection]()
         self._file: tuple[int, int] | None = None
         """Numbers that identify the open file."""
-        weakref.finalize(self, _close, self._opened)  # also close the connection when the process exits
+        weakref.finalize(self, _close, self._opened)  # close it also when the process exits
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await trio.to_thread.run_sync(self._work, work, limiter=self._limiter)
@@ -282,7 +283,7 @@ def _close(opened: list[sqlite3.Connection]) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return numbers that identify the file at ``path``, or `None` if there is no file."""
+    """Return the device and inode numbers of the file at ``path``, or `None` if there is no file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -376,7 +377,7 @@ class Location:
                 connection.execute(statement)
 
     def _has_added(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the file has the tables of `Schema.added_script`. Returns true if the schema has no such
+        """Return whether the file has the tables that `Schema.added_script` creates, or the schema has no such
         script."""
         name = self.schema.added_table
         found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
@@ -595,5 +596,5 @@ class WriteAheadLog:
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {patience}")
         except (OSError, sqlite3.Error):
-            return  # ignore the error: the change is already stored, and the next write reports such an error itself
+            return  # The change is already stored, and the next write reports the error.
         self._long = length + _LONG_LOG if is_busy else _LONG_LOG

@@ -91,7 +91,7 @@ ORDER BY leased_until LIMIT ?
 _LEASE: Final = "UPDATE leases SET holder = ?, leased_until = ? WHERE number IN ({numbers})"
 _COUNT_CLAIM: Final = "UPDATE tasks SET epoch = epoch + 1, version = version + 1, mark = ? WHERE number IN ({numbers})"
 _CLAIMED: Final = f"{_SELECT} WHERE tasks.number IN ({{numbers}})"
-# Each of these statements changes thousands of tasks, and returns at most one row.
+# Each SQL statement below changes thousands of tasks, and returns at most one row.
 # If a statement returned many rows, the database thread would wait for trio's thread once per row.
 _RENEW: Final = """
 UPDATE leases SET leased_until = ? WHERE holder = ? AND hex(id) IN (SELECT value FROM json_each(?))
@@ -271,7 +271,7 @@ class DatabaseTaskStore:
         self._claims_suspended_until = self._database.now.steady + lease_ms / 1000
 
     def _expired_before(self, now: int, lease_ms: int, asked: float) -> int:
-        """Return the time limit for claims: a task may be claimed if its lease has ended before this time.
+        """Return the time before which a lease must have ended, so that another process may claim the task.
 
         It is 1, which excludes all leases, if holders couldn't renew: because the file was locked for long since
         ``asked``, or the machine's clock was set forward.
@@ -282,7 +282,7 @@ class DatabaseTaskStore:
         was_set = before is not None and ahead - before > _CLOCK_STEP
         if was_set or steady - asked > lease_ms / 1000 / _LOCKED:
             self._suspend_claims(lease_ms)
-        # Claims of released tasks are always allowed: their times are before all leases (see `_BEFORE_ALL_LEASES`).
+        # Tasks without a holder can always be claimed, because their lease time is `_BEFORE_ALL_LEASES`.
         return 1 if steady < self._claims_suspended_until else now
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
@@ -290,8 +290,8 @@ class DatabaseTaskStore:
             try:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
-                # Claim the other tasks anyway.
-                # The unreadable task is leased as well, so this error is logged at most once per lease.
+                # Claim the other tasks, although this task's record can't be read.
+                # The unreadable task got a lease, too, so this error is logged at most once per lease.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
@@ -457,7 +457,7 @@ class DatabaseHints(AsyncIterator[Hint]):
                 try:
                     self._found.extend(await self._database.read(self._poll))
                 except OSError:
-                    # Skip this poll: notifications may be lost, but calls of the store's methods raise the error.
+                    # The storage failed. Notifications may be lost, but calls of the store's methods raise the error.
                     self._state = None
             # Report this process's own changes first, even if the poll interval is very short.
             if (own := self._own.get_nowait()) is not None:

@@ -492,7 +492,7 @@ class LoggedStore:
         """Record that ``method`` has failed with ``error``. If an outage begins with this error, log the error."""
         if not self.failing_methods:
             words = "the task store cannot be %s; waiting calls are retried"
-            # The text of these errors describes the outage, so omit the traceback.
+            # The text of a `StoreDown` or `Uncertain` error describes the outage, so omit the traceback.
             if isinstance(error, (StoreDown, Uncertain)):
                 logger.error(f"{words}: %s", kind, error.strerror or error)
             else:

@@ -216,7 +216,7 @@ class Asker(Owner):
         self._set((*(posted for posted in self._outstanding if posted not in over), *asked))
 
     def _ask_missing(self, record: TaskRecord) -> Iterator[DetachedCall]:
-        """Send the input requests in ``record`` that weren't sent yet, and yield the `Call` of each."""
+        """Send the input requests in ``record`` that weren't sent yet, and yield the call object of each."""
         for key, text in record.questions.items():
             if not (self.has_asked(key) or self._questions.is_asked(record.id, key)):
                 question = InputRequest(**decode_value(text))
@@ -255,7 +255,7 @@ class Asker(Owner):
 
 
 def _is_busy(error: MCPError | None) -> bool:
-    """Return whether the client only refuses requests for now, because it is closing or too busy.
+    """Return whether the client has refused a request only because it is closing or too busy at the moment.
 
     Then the input request is sent again, to the next client that waits for the task's result.
     """

@@ -141,7 +141,7 @@ class TaskHost:
         finally:
             self._cut()
             await self.outcome_writer.write_cut_off(self._cut_off)
-            # Break a reference cycle, so that the objects are freed before the next garbage collection.
+            # Break the reference cycle between this host and its records, so that both are freed at once.
             self.records.close()
             self._cut_off = ()
             self._leases = None
@@ -167,7 +167,7 @@ class TaskHost:
                 nursery.start_soon(self.records.watch)
 
     async def _asleep(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls `abort` before it wakes any trio task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls the function `abort` before it wakes any trio task
             self._cut()
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -251,7 +251,7 @@ class TaskHost:
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
-        # If the task has a holder, storing took longer than the lease, and this process has claimed the task since.
+        # If the task has a holder already, this process has claimed it, because storing took longer than the lease.
         if task.holder is None:
             task.acquire(record, begun + self.settings.lease)
         self.own_tasks.add(task.scope, record.id)
@@ -404,7 +404,7 @@ class TaskHost:
             while not self._hinted:
                 await self._reader.sleep()
             hinted, self._hinted = self._hinted, {}
-            with suppress(Exception):  # the error was already logged, and the next poll of the store comes soon
+            with suppress(Exception):  # the error was already logged, and the store is polled again soon
                 marks = await self.records.store.marks(tuple(hinted))
                 for task_id, is_asked_for in hinted.items():
                     task = self._live.by_id.get(task_id)
@@ -419,7 +419,7 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                # Stop if the claim hasn't changed during the read. Otherwise the record may be outdated: read it again.
+                # If the claim changed during the read, ``kept`` may be outdated, so read the record again.
                 break
         else:
             return
@@ -436,8 +436,7 @@ class TaskHost:
         return {task.id: task.mark for task in self._live}
 
     def _cancel(self, task_id: str, reason: str | None) -> None:
-        """Cancel a background task in this process now, although the task record can't be changed until the store works
-        again."""
+        """Cancel a background task that runs in this process. The store failed to record the cancellation."""
         task = self._live.by_id.get(task_id)
         if task is not None:
             task.cancel(CancelCause.TASK, reason)

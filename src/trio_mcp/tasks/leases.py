@@ -135,7 +135,7 @@ class Leases:
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
-                self._records.changed(task_id)  # make the host read the record, and cancel the task
+                self._records.changed(task_id)  # this makes the host read the task record, and cancel the task
         self._began, self._works = began, works
         self._renewed.unpark_all()
 
@@ -151,7 +151,7 @@ class Leases:
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
-        """Continue those of the ``lost`` tasks that this process has claimed again. They run under the new claim.
+        """Continue those of the ``lost`` tasks that this process has claimed again in the meantime.
 
         The store's response to that claim hasn't arrived yet, or has arrived during the renewal. Returns whether there
         are such tasks.
@@ -184,15 +184,15 @@ class Leases:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # If ``end`` is in the past, this process was suspended or late.
-                # The lease may still be valid in the store, so wait for a renewal.
+                # If the time ``end`` is in the past, this process was suspended or has run late.
+                # The store may still contain a valid lease, so wait until the lease is renewed.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)
                 now = trio.current_time()
                 if now > end + margin / 2:
-                    # The process was suspended or late again.
-                    # A renewal may have succeeded meanwhile, so check the leases again.
+                    # The process was suspended during the wait, or has run late.
+                    # A renewal may have succeeded in the meantime, so check the leases again.
                     continue
                 due = self._due(now + margin)
                 for task in due:
@@ -244,11 +244,11 @@ class Leases:
         if ours is not None and record.epoch <= ours.epoch + 1:
             # The task is still running in this process: its lease had expired, but no other process has claimed it.
             ours.acquire(record, max(until, ours.held_until))
-            # This process had released the task before it claimed it again, and the task is now ending.
+            # This process had released the task before it claimed the task again, and its handler is now ending.
             if record.attempt < ours.attempt:
                 await self._release(record)
             return False
-        if ours is not None:  # another process has run the task meanwhile, and its progress is unknown here
+        if ours is not None:  # another process has run the task in the meantime, so this run can't continue
             ours.cancel(CancelCause.LEASE, RUNS_ELSEWHERE)
             await self._release(record)
             return False

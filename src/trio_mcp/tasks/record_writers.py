@@ -133,7 +133,7 @@ class OutcomeWriter:
             task.client.notify(record)
 
     def _cut_off(self, task: RequestTask) -> Transition | Outcome:
-        """Return the outcome, or the change of the task record, for a task that was cancelled before it ended.
+        """Return the outcome or the record change to store for a task that was cancelled before it ended.
 
         The record doesn't show the cancellation yet.
         """
@@ -144,7 +144,7 @@ class OutcomeWriter:
             # Don't count runs that a graceful shutdown or an outage of the store has ended.
             # If such runs counted, frequent deployments would make long tasks fail.
             return lambda record, _: released(record, counts=False)
-        # If the task was cancelled by its client, the record couldn't be written at that time, so write it now.
+        # The client has cancelled the task, but the record couldn't be changed at that time, so change it now.
         if cause is CancelCause.TASK and cancellation is not None:
             return lambda record, now: cancelled(record, now, cancellation.reason)
         words = SERVER_STOPPED if cancellation is None else cancellation.text

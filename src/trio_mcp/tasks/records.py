@@ -98,7 +98,7 @@ class TaskRecords:
             self._ends[task_id] = record.expires_at
         is_overdue = record.expires_at is not None and record.expires_at <= kept.now and record.leased_until < kept.now
         if is_overdue and not record.phase.is_final:
-            # The task's time is over and no process runs it, so store its end here.
+            # The task's time to live is over and no process runs the task, so store here that it has ended.
             return await self.change(task_id, None, _expired)
         return record
 
@@ -228,7 +228,7 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # the loop continues if this process has claimed the task again
+                    return None  # the loop continues if this process has claimed the task again in the meantime
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Read the stored task record, and pass it to ``reacquire``.

@@ -201,7 +201,7 @@ class PollSchedule:
 def _is_transient(error: MCPError) -> bool:
     """Return whether a request that failed with ``error`` may succeed later."""
     if isinstance(error, HTTPError):
-        if error.session_lost:  # try again: a task may outlive its HTTP session, and the next poll opens a new session
+        if error.session_lost:  # try again in a new session, because a task may outlive its HTTP session
             return True
         status = error.status
         return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
@@ -287,8 +287,10 @@ class CoreRemoteTask(RemoteTask):
 
 
 class _ResultCall:
-    """Sends ``tasks/result`` in the background. The peer responds when the task has ended. Meanwhile, ``looks``
-    schedules the polls of the task."""
+    """Sends a ``tasks/result`` request in the background. The peer responds to it when the task has ended.
+
+    Meanwhile, ``looks`` schedules the polls of the task.
+    """
 
     def __init__(self, ask: Ask, task_id: str, looks: PollSchedule) -> None:
         self._ask = ask
@@ -330,7 +332,7 @@ class _ResultCall:
 
 
 class _TaskFailed(Exception):
-    """The task has failed: the peer has responded to ``tasks/result`` with ``error``. Polling again can't succeed."""
+    """Raised if the peer has responded to ``tasks/result`` with ``error``. Polling again can't succeed."""
 
     def __init__(self, error: PeerError) -> None:
         super().__init__(error)

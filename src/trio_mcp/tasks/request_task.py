@@ -161,7 +161,7 @@ class RequestTask:
         if self.scope.sends and self.scope.request is request:
             nursery.start_soon(self._start_where_possible)
         else:
-            self.start_later()  # the client is responding to input requests, or has just responded, so wait again
+            self.start_later()  # the client has an open input request, or has just responded to one, so wait again
 
     async def _start_where_possible(self) -> None:
         try:
@@ -271,8 +271,7 @@ class RequestTask:
         self.phase = phase_after(self.phase, RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
-        """If a response with input requests was sent, wait until the client has sent the request again, with its
-        responses."""
+        """After a response with input requests, wait until the client has repeated the request with its responses."""
         while self.scope.rounds is not None and not self.scope.sends and self.scope.from_outside is None:
             await self.scope.rounds.resumed()
             await trio.lowlevel.checkpoint()
@@ -307,7 +306,7 @@ class RequestTask:
         """Apply ``transition`` to the task record. See `TaskHost.change`. Raises `CodedError` if the task has ended."""
         record = await self._host.change(self, transition)
         if record is None or record.phase.is_final:
-            # If the handler was cancelled, the cancellation takes effect here, because the change wasn't stored.
+            # If the handler was cancelled, raise trio.Cancelled here, because the change wasn't stored.
             await trio.lowlevel.checkpoint()
             raise CodedError(
                 TASK_LOST, "the change of the task was not stored: the task has ended, or runs in another process"
@@ -411,7 +410,7 @@ class RequestTask:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
             return False
-        # The claim doesn't tell when the lease ends, so keep the earlier end until the next renewal.
+        # The record of the claim doesn't show when the lease ends, so keep the earlier end until the next renewal.
         self.acquire(record, self.held_until)
         return True
 

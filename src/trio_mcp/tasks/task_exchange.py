@@ -102,7 +102,7 @@ class TaskExchange(Exchange):
 
 
 class _RestartedExchange(TaskExchange):
-    """The `Exchange` of a background task that was restarted from its record."""
+    """Carries the request of a background task whose handler was restarted from the task record."""
 
     __slots__ = ()
 
@@ -163,7 +163,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
 
 
 def _continuation(task: RequestTask) -> bytes | None:
-    """Return the input requests and responses from before the task started, which the handler needs after a restart."""
+    """Return the input requests and responses that the handler needs again after a restart, as JSON text."""
     before = task.scope.request.continuation
     starts_later = task.on_restart == "resume" and task.checkpoint_before_start is not None
     if before is None or starts_later or not task.keeps_answers:

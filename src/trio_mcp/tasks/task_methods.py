@@ -175,8 +175,8 @@ class CoreMethods:
         return ListTasksResult(tasks, page.next_cursor)
 
     async def _list_own(self, scope: RequestScope, cursor: str | None) -> ListTasksResult:
-        """List only the tasks that this connection has created, because the other tasks in the store may belong to
-        other clients."""
+        """Return the tasks that this connection has created. The other tasks in the store may belong to other
+        clients."""
         tasks = list[Task]()
         for task_id, behind in self._own.after(scope, cursor):
             record = await self._records.read(scope_of(scope), task_id)

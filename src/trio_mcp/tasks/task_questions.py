@@ -42,8 +42,8 @@ def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
 
 
 def _log_of_run(task: RequestTask) -> AnswerLog | None:
-    """Return the log of the input requests and responses of ``task``; `None` if the task record doesn't store this
-    log."""
+    """Return the log of the input requests and responses of ``task``. If the task record stores no such log, return
+    `None`."""
     rounds = task.scope.rounds
     return rounds.log if rounds is not None and keeps_answers(task.scope) else None
 
@@ -111,8 +111,7 @@ class TaskQuestions:
 
 
 def _log_entries(questions: Sequence[Question]) -> QuestionLog:
-    """Return the log entries for the handler's input requests ``questions``, in the form in which the task record
-    stores them."""
+    """Return the log entries for the handler's input requests ``questions`` in the format of the task record."""
     kept = {each.key: each for each in questions if each.beside is not None}
     return QuestionLog(
         {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},

@@ -123,7 +123,7 @@ def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mappi
 
 
 def _excluding(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
-    """Return the mapping ``values`` without ``keys``. If it contains none of them, return ``values`` itself, to save
+    """Return the mapping ``values`` without ``keys``. If nothing must be removed, return ``values`` itself, to save
     memory."""
     if not any(key in values for key in keys):
         return values

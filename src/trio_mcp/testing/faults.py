@@ -136,8 +136,7 @@ def _with_fault(message: bytes, fault: Fault | None) -> list[bytes]:
 
 
 def _prefix(message: bytes, at: float) -> bytes:
-    """Truncate ``message`` to the fraction ``at`` of its bytes. Keep at least one byte, and remove at least one if
-    there are several."""
+    """Truncate ``message`` to the fraction ``at`` of its bytes, but keep and remove at least one byte if possible."""
     return message[: max(1, min(round(at * len(message)), len(message) - 1))]
 
 
@@ -242,7 +241,7 @@ class RandomFaults:
             raise ValueError(f"the probabilities must add up to at most 1, not {total:g}")
 
     def __call__(self, passage: MessageInTransit) -> Fault | None:
-        """Return the fault to inject into this message, or `None` for no fault."""
+        """Return the fault to inject into the message ``message``, or `None` for no fault."""
         if passage.number < self.after:
             return None
         draw = random.Random(f"{self.seed} {passage.direction} {passage.number}")  # noqa: S311 - no secret

@@ -59,7 +59,7 @@ class ScriptedUser:
         handlers: dict[str, Any] = {
             name: _in_this_task(option) if callable(option) else option for name, option in options.items()
         }
-        # Don't check forms, so that a test can give invalid answers, as a faulty client does.
+        # Don't check elicitation answers against the requested schema: a test may want to give invalid answers.
         self._answers = Answers(
             ClientSettings(**handlers),
             Workers(running=1, asking=1, abandoned=1).share(Caller(alone=True)),
@@ -245,7 +245,7 @@ class RecordingContext(RequestContext):
         except BaseExceptionGroup as group:
             if failure is None:
                 raise
-            if failures_in(group):  # tasks of the context have failed too: show their errors as the cause
+            if failures_in(group):  # trio tasks of the context have failed as well: show their errors as the cause
                 raise failure from group
         if failure is not None:
             raise failure
@@ -301,7 +301,7 @@ class RecordingContext(RequestContext):
             method, params = method.name, unstructure(params, self.revision)
         if lacks_notification(method, "server", self.revision):
             raise MethodUnavailable(method, self.revision)
-        frame_notification(method, params)  # if the message can't be encoded, raise an error like a real context
+        frame_notification(method, params)  # if the message can't be encoded, raise an error, as a real context does
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
             self.notifications.append(SentMessage(method, params))
@@ -311,7 +311,7 @@ class RecordingContext(RequestContext):
         params = {"elicitationId": elicitation_id}
         frame_notification(COMPLETE, params)
         await trio.lowlevel.checkpoint()
-        if told:  # record it even after a cancellation: the notification doesn't belong to the request
+        if told:  # record the notification even after a cancellation, because it doesn't belong to the request
             self.notifications.append(SentMessage(COMPLETE, params))
         return told
 

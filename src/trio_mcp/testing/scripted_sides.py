@@ -307,7 +307,7 @@ async def open_scripted_server(
 
 
 class _ScriptRun:
-    """Runs the function ``script`` as the server while the caller's block runs. If both fail, the first exception is
+    """Runs the function ``script`` as the server while the caller's block runs. If both fail, the first error is
     raised."""
 
     def __init__(self, script: Script, server: ScriptedServer) -> None:

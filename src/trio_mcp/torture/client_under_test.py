@@ -62,8 +62,8 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
         await self.answer(call, {"content": [{"type": "text", "text": text}], **self._modern()})
 
     def _modern(self, **members: Any) -> JSONObject:
-        """Return the members that results have only in modern revisions. In a legacy revision, return an empty
-        object."""
+        """Return the members that only the results of modern protocol revisions have. For a legacy revision, return an
+        empty object."""
         return {"resultType": "complete", **members} if self.under_test.era == "modern" else {}
 
     async def _call_of(self, tool: str) -> JSONObject:

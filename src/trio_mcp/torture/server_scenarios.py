@@ -95,7 +95,7 @@ async def cancel_reason(client: TortureClient) -> None:
 
 
 async def cancel_500(client: TortureClient) -> None:
-    # send fewer requests over HTTP, because each one needs its own connection
+    # send fewer requests over HTTP, because each request needs its own connection
     many = 500 if client.outbox is None else 50
     calls = [await client.call("slow") for _ in range(many)]
     with suppress(Failed):  # the server may refuse some of the calls

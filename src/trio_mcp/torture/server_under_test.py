@@ -54,7 +54,7 @@ class _Lines(Transport):
                 case ReplyLost(request_id=request_id, error=PeerError() as refused):
                     error = {"code": refused.code, "message": refused.message}
                     return encode_value({"jsonrpc": "2.0", "id": request_id, "error": error})
-                case _:  # the reply is lost, so the scenario that waits for it fails
+                case _:  # the client gets no reply, so the scenario that waits for it fails
                     pass
 
     async def aclose(self) -> None:

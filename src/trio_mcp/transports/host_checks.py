@@ -99,7 +99,7 @@ class HostChecks:
 
 
 def _shown(value: str) -> str:
-    """Return the value of a refused header, for the error message and the log.
+    """Return a refused header value in the form in which it is shown in the error message and the log.
 
     A value that isn't a host name is hidden, because it may be a secret.
     """

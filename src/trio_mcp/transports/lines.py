@@ -76,7 +76,7 @@ class LineTransport(FramedTransport):
             while self._lines:
                 line = self._lines.pop()
                 if line.startswith(b"{") and len(line) <= self._max and not self._first:
-                    return line  # a fast path, which nearly all lines take
+                    return line  # nearly all lines are returned here, without further checks
                 if (message := self._message(line)) is not None:
                     return message
             if self.buffered:
@@ -122,7 +122,7 @@ class LineTransport(FramedTransport):
             self._count_unfinished()
 
     def _count_unfinished(self) -> None:
-        """Update the counter of the connection's unread bytes: set it to the size of the incomplete line.
+        """Set the counter of the connection's unread bytes to the size of the incomplete line.
 
         Raises `ConnectionLost` if the caller exceeds the limit of unread bytes.
         """
@@ -149,7 +149,7 @@ class LineTransport(FramedTransport):
             self._unfinished += data
             self._count_unfinished()
             return
-        whole = cast("list[bytes | bytearray]", (data or b"\n").split(b"\n"))  # the end of the stream also ends a line
+        whole = cast("list[bytes | bytearray]", (data or b"\n").split(b"\n"))  # the last line may have no newline
         last = whole.pop()
         if not whole:
             self._unfinished += last
@@ -176,7 +176,7 @@ class LineTransport(FramedTransport):
                     raise self._too_long(head, end[-_TAIL:])
 
     def _are_plain(self, lines: list[bytes | bytearray], longest: int) -> bool:
-        """Return whether `receive` would return each of ``lines`` unchanged.
+        """Return whether ``lines`` contain only messages that `receive` can return without changing or checking them.
 
         ``lines`` are in reverse order. Only the line that is returned first can be longer than ``longest``.
         """

@@ -65,7 +65,7 @@ def _known_options() -> tuple[str, ...]:
 
 
 class _Tree:
-    """Tracks a process and its descendants.
+    """Tracks a process and its descendants, to end them together.
 
     When the process has started, it is passed on to ``status.started``.
     """
@@ -140,7 +140,7 @@ def _kill_group(group: int, owner: int) -> None:
 
 
 def _all_exited(group: int) -> bool:
-    """Return whether all remaining processes of a group are zombies.
+    """Return whether all remaining processes of a process group are zombies.
 
     The init process should reap them, but in many containers it doesn't. Without /proc, return false.
     """

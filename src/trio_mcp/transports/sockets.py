@@ -176,7 +176,7 @@ async def connect_unix(name: str) -> trio.SocketStream:
 
 
 def _connected(connecting: socket.socket, name: str) -> bool:
-    """Try to connect the socket. Return false if the listener's backlog is full, and true on success."""
+    """Try to connect to a Unix socket. Return false if the listener's backlog is full, and true on success."""
     try:
         connecting.connect(name)
     except BlockingIOError:  # EAGAIN of connect(2)

@@ -74,14 +74,14 @@ def _printing_line_by_line() -> Generator[None]:
         yield
     finally:
         if is_writable(1):
-            with suppress(OSError, ValueError):  # print may have buffered text: write it to standard error
+            with suppress(OSError, ValueError):  # this writes printed text that is still buffered to standard error
                 printing.reconfigure(line_buffering=before)
 
 
 def _is_standard_output(stream: TextIO) -> bool:
     try:
         return stream.fileno() == 1
-    except ValueError:  # the stream is closed, detached, or in memory (`io.UnsupportedOperation`)
+    except ValueError:  # raised if the stream is closed or detached, or has no descriptor (`io.UnsupportedOperation`)
         return False
 
 

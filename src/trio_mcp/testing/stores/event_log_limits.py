@@ -297,7 +297,7 @@ _Use: TypeAlias = Callable[[StreamUnderTest], Coroutine[Any, Any, bool]]
 
 
 async def _outlives(events: EventLog, others: EventLog, use: _Use) -> None:
-    """Check that one call of ``use``, a function that uses a session, makes the session outlive an unused session."""
+    """Check that a session that is used once, by calling ``use``, lives longer than a session that isn't used."""
     for keep in LENGTHS:
         log = await open_stream(events, session_id=f"{use.__name__} {keep}", retention_ms=keep)
         control = await open_stream(events, session_id=f"{use.__name__} {keep}, without use", retention_ms=keep)

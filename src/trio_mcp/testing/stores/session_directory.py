@@ -119,7 +119,7 @@ class SessionDirectorySuite(TestedStorage):
             for name, first in (("i", "b"), ("j", "a")):
                 assert await try_open_session(two.sessions, name, name.encode(), limit=8, is_used=True) == first
                 await expect_hints(hints, first)
-            # The callers Ann and Bob now have two sessions each.
+            # Now the caller Ann has two sessions, and so has the caller Bob.
             last = await try_open_session(one.sessions, "k", b"k", limit=8)
             assert last in ("d", "e", "f")
             rest = {"\ud800", *"defghijk"} - {last}
@@ -485,7 +485,7 @@ async def measure_lifetime(sessions: SessionDirectory, idle_ms: int) -> float:
 
 
 async def _lengthens(sessions: SessionDirectory, use: Callable[[str, bytes], Coroutine[Any, Any, bool]]) -> None:
-    """Check that one call of ``use``, a function that uses a session, extends the session's lifetime."""
+    """Check that a session that is used once, by calling ``use``, lives longer than a session that isn't used."""
     for idle in LENGTHS:
         session_id = f"{use.__name__} {idle}"
         mark = await open_session(sessions, session_id, idle_ms=idle)

@@ -295,7 +295,8 @@ async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: in
 
 
 async def _acquire_in_time(replica: Replica, key: str, count: int, *, limit: int, period_ms: int, burst: int) -> None:
-    """Take ``count`` tokens from a bucket. While the bucket is empty, wait for the time that `acquire` returns."""
+    """Take ``count`` tokens from a token bucket. While the bucket is empty, wait for the time that `acquire`
+    returns."""
     with trio.fail_after(PATIENCE):
         for _ in range(count):
             while wait := await acquire(replica, key.encode(), limit=limit, period_ms=period_ms, burst=burst):

@@ -123,9 +123,9 @@ class HttpConnection(ResponseWriter):
             # Ending the connection has cancelled handlers. Let these handlers run before the socket closes.
             await trio.lowlevel.cancel_shielded_checkpoint()
             self._stream.socket.close()
-        elif not clean:  # this task was cancelled, so close without waiting
+        elif not clean:  # this task was cancelled, so close the stream without waiting
             await trio.aclose_forcefully(self._stream)
-        else:  # TLS's close message proves that a body without a length is complete
+        else:  # send TLS's close message: if a body has no length, this message marks its end
             deadline = trio.current_time() + self._bounds.linger_timeout
             with trio.CancelScope(shield=True, deadline=deadline), until_broken():
                 await self._stream.aclose()
@@ -163,7 +163,7 @@ class HttpConnection(ResponseWriter):
                 return bounds.body_timeout
             case ConnectionPhase.LINGERING | ConnectionPhase.CLOSING:
                 return bounds.linger_timeout
-            case _:  # no time limit here, because the application limits the time of each request itself
+            case _:  # no time limit for other phases, because the application limits the time of each request
                 return math.inf
 
     def shut_down(self, *, now: bool = False) -> None:
@@ -186,7 +186,7 @@ class HttpConnection(ResponseWriter):
                         return
                     continue
                 reader.feed(data)
-                del data  # drop the reference, or a streamed response would keep its request in memory
+                del data  # drop the reference to the bytes, or a streamed response would keep its request in memory
                 if self.phase < _SERVED and not self._resuming:
                     self._advance()
                     if self.phase is _OVER:
@@ -238,8 +238,8 @@ class HttpConnection(ResponseWriter):
             self._held = None
 
     def _drop(self, data: bytes) -> bool:
-        """Discard bytes that arrive after the last response, or while the refusal of a request is sent. Return whether
-        to continue reading."""
+        """Discard bytes that arrive while a request is refused, or after the last response. Return whether to read
+        more."""
         if self._unserved is not None:
             self._unserved.feed(data)
         if self.phase is _REFUSED:
@@ -263,7 +263,7 @@ class HttpConnection(ResponseWriter):
         response = self._response
         if response is not None and response.begun and not self._outgoing.is_streaming:
             self._is_last = True
-            self.enter(_CLOSE)  # the response is complete, but the client may still have to read some of it
+            self.enter(_CLOSE)  # the response is complete, but the client may still be reading it
         else:
             self._gone()
 
@@ -290,8 +290,8 @@ class HttpConnection(ResponseWriter):
         self._room.wake()
 
     def _serve_next(self) -> bool:
-        """Serve the next request if it has arrived completely. Return whether the following request can be served
-        immediately."""
+        """Serve the next request if it has arrived completely. Return whether another request may have arrived as
+        well."""
         reader = self._reader
         waits_for_continue = False
         try:
@@ -349,7 +349,7 @@ class HttpConnection(ResponseWriter):
         return True
 
     def _refuse_early(self) -> bool:
-        """Refuse a request before its body is read.
+        """Send the application's refusal of a request, before the body of the request is read.
 
         Return whether the next request can be served at once. This requires that the whole body has arrived: otherwise
         it's unknown where the next request starts.
@@ -360,7 +360,7 @@ class HttpConnection(ResponseWriter):
         is_read = False
         try:
             # A client that waits for status 100 may now send or omit the body (RFC 9110 section 10.1.1).
-            # Don't read another request: it's unknown whether the next bytes are the body or a new request.
+            # Don't read another request, because the next bytes may be the body or a new request.
             if "expect" in head.headers:
                 reader.discard()
             else:
@@ -371,7 +371,7 @@ class HttpConnection(ResponseWriter):
         return self.phase is _IDLE and bool(reader.unread)
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        """Refuse a request whose body can't be read completely."""
+        """Refuse an invalid request with ``status``, without reading the rest of its body."""
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
         if self._head is not None and isinstance(self._admission, Admitted) and not may_come_again:
             self._unserved = UnservedBody(self._head, self._admission.caller, status, reason, self._reader.part)

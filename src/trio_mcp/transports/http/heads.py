@@ -171,5 +171,5 @@ class HeadCache:
         if length is not None:
             self._head = head.with_length(
                 length[1]
-            )  # cache a copy, because a route may modify the headers that it receives
+            )  # cache a copy, because the application may modify the headers that it receives
             self._before, self._after = raw[: length.start(1)], raw[length.end(1) :]

@@ -41,7 +41,7 @@ class Replay:
 
 @define(eq=False)
 class _Piece:
-    """Events of one stream that were added to the log together."""
+    """A group of events of one stream that were added to the log in one call."""
 
     lines: list[bytes]
     """JSON lines of the events, newest first."""
@@ -221,7 +221,7 @@ class ReplayLog:
         return self._held is not None and self._held.is_too_much
 
     def _shrink(self) -> None:
-        """Drop streams and events until the log is within its limits.
+        """Drop streams and events until the log doesn't exceed its limits any more.
 
         Finished streams without events are dropped first, then the oldest events.
 
@@ -233,7 +233,7 @@ class ReplayLog:
             if finished is not None and not self._streams[finished].count:
                 self._forget(finished)
             elif self._oldest_first:
-                # If the server is short of memory, drop one event at a time: it's unknown how much must be freed.
+                # If the server is short of memory, drop single events: it's unknown how much memory must be freed.
                 self._drop_oldest(next(iter(self._oldest_first.values())), max(self.size - self._max, 1))
             elif self._awaited and self._is_too_much:
                 self._pop_awaited(self._streams[next(iter(self._awaited))])
@@ -253,10 +253,11 @@ class ReplayLog:
         return line
 
     def _drop_oldest(self, stream: _ReplayStream, excess: float) -> None:
-        """Drop events from the oldest group of a stream, until ``excess`` bytes are free or the group is empty."""
+        """Drop the oldest events of a stream until ``excess`` bytes are free, or until all events of the oldest
+        `_Piece` are dropped."""
         piece = stream.pieces[0]
         lines, count, size = piece.lines, len(piece.lines), 0
-        while lines and size < excess:  # a long new event may need the memory of many short ones
+        while lines and size < excess:  # a long new event may need as much memory as many short events
             size += len(lines.pop()) + _OVERHEAD
         if not lines:
             stream.pieces.popleft()

@@ -96,7 +96,7 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
     try:
         httptools.HttpRequestParser(fields).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # llhttp raises this for a request to upgrade, but a server may ignore the upgrade
+        pass  # llhttp raises `HttpParserUpgrade` for a request to upgrade, but a server may ignore the upgrade
     except httptools.HttpParserError as error:
         raise BadRequest(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     if not fields.complete:
@@ -370,7 +370,7 @@ class RequestReader:
         if self._part is None:
             body = bytes(data[:length])
             del data[:length]
-        else:  # the body may be large, so copy it only once
+        else:  # the body may be large, so copy its bytes only once
             data = data[length:]
             del self._part[length:]
             body = bytes(self._part)

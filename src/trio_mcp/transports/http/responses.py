@@ -106,7 +106,7 @@ class OutgoingBytes:
         if source is not None:
             while data := await source.next_chunk():
                 await (self._send_chunk(data) if self._chunked else self._send(data))
-                del data  # drop the reference, or the last chunk would stay in memory while the source is silent
+                del data  # drop the reference, or the chunk would stay in memory until the next chunk
             if self._chunked:
                 await self._send(LAST_CHUNK)
             self._source = self._pending = None
@@ -122,7 +122,7 @@ class OutgoingBytes:
         if len(data) <= _WRITE:
             await self._send(chunk(data))
             return
-        await self._send(b"%x\r\n" % len(data))  # use three writes, to avoid copying a long chunk
+        await self._send(b"%x\r\n" % len(data))  # use three writes, because joining the parts would copy a long chunk
         await self._send(data)
         await self._send(b"\r\n")
 
@@ -189,7 +189,7 @@ def http_date(second: float) -> str:
 
 
 class _ResponseHeads:
-    """Caches the status line and Date header of responses in the current second, keyed by status."""
+    """Caches the status line and Date header of responses for one second. The key is the status."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -372,7 +372,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._writing = False
 
     async def _finish_writing(self) -> None:
-        # RFC 9112 section 9.6: close only this direction, because a full close could lose the response.
+        # RFC 9112 section 9.6: close only the sending direction, because a full close could lose the response.
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
         elif self.phase is _CLOSING:

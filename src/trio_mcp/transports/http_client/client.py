@@ -192,7 +192,7 @@ class HttpClient:
     async def _sent(self, head: bytes, body: bytes) -> HttpClientConnection:
         """Send a request on an idle connection, or on a new one, and return the connection."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        # Retry only if the server can't have received any of the request.
+        # If an idle connection turns out to be closed, the server has received nothing, so try the next connection.
         while (connection := self._idle.pop()) is not None:
             await self._send(connection, head, body)
             if connection.has_sent:
@@ -252,7 +252,7 @@ class HttpClient:
 
 
 def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
-    """Return the prefix of all request targets, and the headers that all requests have.
+    """Return the prefix of all request targets, and the header lines that are the same in all requests.
 
     Both include what a proxy needs, unless the connection is a tunnel through the proxy (RFC 9112 section 3.2.2).
     """

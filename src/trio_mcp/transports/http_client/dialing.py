@@ -207,7 +207,7 @@ class Dialer:
         if not 200 <= head.status_code < 300:
             refusal = _phrase(head.status_code)
             raise RequestNotSent(f"{connection.name} refused to connect to {self.origin.address}: {refusal}")
-        # the proxy must not send anything yet, because in TLS the client sends first
+        # a TLS client sends first, so bytes that the proxy sends before are invalid
         if parser.trailing_data != (b"", False):
             raise RequestNotSent(f"{connection.name} sent unexpected bytes after its response to CONNECT")
 
@@ -257,7 +257,7 @@ def _usual_context() -> ssl.SSLContext:
 def _phrase(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:  # Python doesn't know this status code
+    except ValueError:  # Python has no name for this HTTP status
         return str(status)
 
 

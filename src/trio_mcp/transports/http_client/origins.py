@@ -281,7 +281,7 @@ def _is_localhost(name: str) -> bool:
 
 
 def _is_exempt(origin: Origin, exceptions: str) -> bool:
-    """Return whether the value of ``no_proxy``, passed as ``exceptions``, contains ``origin``.
+    """Return whether ``exceptions``, the value of the variable ``no_proxy``, contains ``origin``.
 
     An item can be a name, a domain (``x``, ``.x`` or ``*.x``), an address or a network, each with or without a port.
 

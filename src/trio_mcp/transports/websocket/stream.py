@@ -227,7 +227,7 @@ class CoalescingStream(trio.abc.Stream):
         While bytes are buffered, no other task writes.
         """
         try:
-            with until_broken():  # no error here: the task that reads also notices that the stream is broken
+            with until_broken():  # the task that reads raises the error of a broken stream
                 while True:
                     while not self._collected:
                         await self._wake.park()
@@ -236,7 +236,7 @@ class CoalescingStream(trio.abc.Stream):
                     for start in range(0, len(chunk), _WRITE):
                         await self._transport.send_all(memoryview(chunk)[start : start + _WRITE])
                         self.moved_at = trio.current_time()
-                    del chunk  # don't keep a long chunk in memory until the next one
+                    del chunk  # drop the reference, or a long chunk would stay in memory until the next chunk
                     self._writing = False
                     self._moved.unpark_all()
         finally:

@@ -198,7 +198,7 @@ class WebSocketTransport(FramedTransport):
             await stream.close_now()
 
     async def _is_alive(self) -> bool:
-        """Ping the peer, and return whether anything arrives from it within the timeout.
+        """Ping the peer, and return whether any bytes arrive from the peer within the timeout.
 
         The timeout starts when the ping is written.
 
@@ -249,7 +249,7 @@ class WebSocketTransport(FramedTransport):
 
 
 def _is_fault(group: BaseExceptionGroup[Any]) -> bool:
-    """Return whether ``group`` contains only errors of the connection.
+    """Return whether ``group`` contains only connection errors, which end this connection but don't propagate.
 
     A cancellation, or another exception that must propagate, isn't an error of the connection.
 
