@@ -37,7 +37,7 @@ async def cancel_no_response(client: TortureClient) -> None:
     await client.cancel(call)
     await client.drain(QUIET)
     if late := [message for message in client.received(id=call) if "method" not in message]:
-        raise Failed(f"the server sent {len(late)} responses after the cancellation, first {str(late[0])[:150]}")
+        raise Failed(f"the server sent {len(late)} responses after the cancellation. The first is {str(late[0])[:150]}")
 
 
 cancel_no_response_legacy = cancel_no_response
@@ -170,7 +170,7 @@ async def elicitation_answers(client: TortureClient) -> None:
         await client.answer(request, {"action": "accept", "content": {"value": f"v{number}"}})
     texts = sorted([text_of(await client.response(call)) for call in calls])
     if texts != sorted(f"v{number}" for number in range(10)):
-        raise Failed(f"the calls returned {texts} instead of v0 to v9")
+        raise Failed(f"the calls returned {texts} instead of the ten elicited values v0 to v9")
 
 
 async def elicitation_needs_capability(client: TortureClient) -> None:
@@ -245,7 +245,9 @@ def _check_levels(client: TortureClient) -> None:
     """Check that the server has sent log messages of the level error and above, and no messages below that level."""
     levels = {message["params"]["level"] for message in client.received(method="notifications/message")}
     if levels & {"debug", "info", "notice", "warning"} or not levels >= {"error", "critical"}:
-        raise Failed(f"the server sent log messages of the levels {sorted(levels)}")
+        raise Failed(
+            f"expected all log messages of level error and above, and no others, but got levels {sorted(levels)}"
+        )
 
 
 async def log_level(client: TortureClient) -> None:

@@ -178,7 +178,7 @@ class ReplayLog:
         """
         stream, number = self._find(cursor)
         if number < stream.dropped:
-            raise BadCursor("can't resume: the events after this event id are no longer stored")
+            raise BadCursor("can't resume the stream: the events after this event id are no longer stored")
         return self._replay(stream, number)
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
@@ -195,11 +195,11 @@ class ReplayLog:
         stream = self._streams.get(name)
         if stream is None or not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
             raise BadCursor(
-                "can't resume: this session has no stream with this event id, or no longer stores the stream"
+                "can't resume the stream: this session has no stream with this event id, or no longer stores it"
             )
         number = int(digits)
         if number > stream.last or stream.event_id(number) != cursor:
-            raise BadCursor("can't resume: this session has no stream with this event id")
+            raise BadCursor("can't resume the stream: this session has no event with this id")
         return stream, number
 
     def _replay(self, stream: _ReplayStream, number: int) -> Replay:

@@ -91,7 +91,7 @@ class Hooks:
             changed = {name: text for name, text in request.headers.items() if given.get(name) != text}
             self.check(changed | {name: text for name, text in given.items() if name not in request.headers})
         except Exception as error:
-            raise RequestNotSent(f"on_request raised {type(error).__name__}: {error}") from error
+            raise RequestNotSent(f"the hook on_request raised {type(error).__name__}: {error}") from error
         # If the names of several headers differ only in case, keep the last of these headers.
         last = {
             name.lower(): (name.encode("latin-1"), text.encode("latin-1")) for name, text in request.headers.items()
@@ -104,7 +104,7 @@ class Hooks:
             try:
                 await _called(self.on_response, HTTPResponse(request, status, headers, trio.current_time() - begun))
             except Exception as error:
-                raise ConnectionLost(f"on_response raised {type(error).__name__}: {error}") from error
+                raise ConnectionLost(f"the hook on_response raised {type(error).__name__}: {error}") from error
 
 
 async def _called(hook: Callable[[Any], Awaitable[None] | None], value: object) -> None:
