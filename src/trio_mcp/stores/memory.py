@@ -164,8 +164,7 @@ class MemoryTaskStore:
         return page
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim tasks that no living process holds: without a holder, or with an expired lease. See
-        `TaskStore.claim`."""
+        """Claim unfinished tasks that have no lease, or whose lease has expired. See `TaskStore.claim`."""
         now, free = self._now(), list[tuple[int, str]]()
         for task_id in self._open:
             record = self._records[task_id]

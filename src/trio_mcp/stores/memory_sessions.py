@@ -42,7 +42,7 @@ class Expiring(Generic[K, V]):
         return None if entry is None else entry[1]
 
     def put(self, key: K, value: V, length: int) -> None:
-        """Set the value of ``key``. The entry expires in ``length`` milliseconds."""
+        """Set the value of ``key``. The entry expires after ``length`` milliseconds."""
         self._drop_past()
         until = self._now() + length
         self._entries[key] = until, value

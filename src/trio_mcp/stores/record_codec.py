@@ -137,7 +137,7 @@ _contents: Final = msgspec.msgpack.Decoder(_Content)
 
 @frozen
 class _SecretKeys:
-    """The encryption and hash keys derived from one of the author's secrets."""
+    """The encryption and hash keys that are derived from one of the server's secrets."""
 
     seal: SealingKey
     scope: bytes = attrs.field(repr=False)
@@ -175,13 +175,13 @@ class RecordCodec:
 
     @property
     def forms(self) -> Sequence[bytes]:
-        """The values in the column `StoredRecord.form` of rows that this codec can decode. New rows get the first
-        value."""
+        """The identifiers of the row formats and secrets that this codec can decode. New rows get the first one as
+        `StoredRecord.form`."""
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
-        """Return what the column `StoredRecord.scope` may contain for tasks of ``scope``: one hash for each secret. New
-        rows get the first value.
+        """Return the hashes that the column ``scope`` may contain for tasks of ``scope``, one for each secret. New rows
+        get the first hash.
 
         Without secrets, the only value is the encoded scope itself.
         """
@@ -189,8 +189,8 @@ class RecordCodec:
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
     def name_keys(self, name: str) -> Sequence[str]:
-        """Return what the column `StoredRecord.name` may contain for tasks named ``name``: one hash for each secret.
-        New rows get the first value.
+        """Return the hashes that the column ``name`` may contain for tasks named ``name``, one for each secret. New
+        rows get the first hash.
 
         Without secrets, the only value is the encoded name itself.
         """

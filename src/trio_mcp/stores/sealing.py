@@ -12,7 +12,7 @@ _NONCE: Final = 12
 
 
 class BadSeal(ValueError):
-    """Encrypted bytes were modified, or were encrypted for another purpose or with another key."""
+    """Raised if encrypted bytes were modified, or were encrypted for another purpose or with another key."""
 
 
 def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:

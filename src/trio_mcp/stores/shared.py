@@ -99,7 +99,7 @@ class SessionDirectory(Protocol):
         ...
 
     async def exists(self, session_id: str) -> bool:
-        """Return whether a session with this id exists. Unlike `read`, this doesn't extend the session's lifetime.
+        """Return whether a session with this id exists. Unlike `read`, this call doesn't extend the session's lifetime.
 
         The id may be any string.
         """
@@ -151,7 +151,7 @@ class StoredStream:
 
 @frozen
 class StoredEvents:
-    """The stored events of an SSE stream whose numbers are higher than a given number, in order.
+    """The stored events of an SSE stream that follow a given event number, in order.
 
     ``first`` is the number of the first of these events.
 
@@ -234,7 +234,7 @@ class EventLog(Protocol):
         ...
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return an SSE stream, with its stored events whose numbers are higher than ``number``.
+        """Return an SSE stream, and its stored events that follow the event number ``number``.
 
         Returns `None` if the stream doesn't exist.
 
@@ -289,8 +289,7 @@ class ChangesSince:
 
 @frozen
 class ChangeHint:
-    """A change notification that contains the changes themselves. ``changed`` has all changes between the log positions
-    ``previous`` and ``cursor``.
+    """A change notification with all changes between the positions ``previous`` and ``cursor`` of the change log.
 
     A reader whose position is ``previous`` needn't read the change log.
     """
@@ -355,7 +354,7 @@ class Courier(Protocol):
         ...
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Mark this replica as alive for ``lease_ms`` from now.
+        """Mark this replica as alive for ``lease_ms`` milliseconds from now.
 
         Returns false if the replica was dead before (at the first call, after `leave`, or because the lease had
         expired): other replicas may have acted on the replica's death.

@@ -55,7 +55,7 @@ class Database:
         self._reads = _Batcher(self._reading, _read_all)
 
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
-        """Run ``change`` in a transaction, commit the transaction, and return the result.
+        """Run the function ``change`` in a transaction, commit the transaction, and return the result.
 
         If ``change`` raises, nothing is stored. Changes that wait at the same time share a transaction. With ``first``,
         ``change`` runs before this process's other waiting writes.

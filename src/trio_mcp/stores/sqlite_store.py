@@ -235,8 +235,7 @@ class DatabaseTaskStore:
         return await self._database.read(page)
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim tasks that no living process holds: without a holder, or with an expired lease. See
-        `TaskStore.claim`."""
+        """Claim unfinished tasks that have no lease, or whose lease has expired. See `TaskStore.claim`."""
         asked = self._database.now.steady
 
         def take(connection: sqlite3.Connection) -> list[TaskRecord]:

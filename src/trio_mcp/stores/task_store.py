@@ -322,8 +322,8 @@ class TaskStore(Protocol):
         ...
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim at most ``limit`` tasks that no living process holds, and return their records. Tasks that have waited
-        longest come first.
+        """Claim at most ``limit`` unfinished tasks that no process runs, and return their records. Tasks that have
+        waited longest come first.
 
         ``holder`` becomes their holder, with a lease of ``lease_ms`` milliseconds.
 

@@ -124,7 +124,7 @@ class TaskHost:
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Renew leases, delete expired records and do other background work, until cancelled.
+        """Run until cancelled: renew leases, delete expired records and do other background work.
 
         On cancellation, running tasks are cancelled first, before any of their handlers resumes, and get the cause.
         Then they are recorded as failed, or released for another process to run.

@@ -20,7 +20,7 @@ class _MessageTests(TestedStorage):
     """Tests of `Courier.send` and `Courier.mailbox`."""
 
     async def test_letter_is_read_as_it_was_sent(self) -> None:
-        """A message arrives unchanged, with any bytes and of any length."""
+        """A message arrives unchanged, whatever bytes it contains and however long it is."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             await deliver_all(one.courier, two.id, mailbox, [b"", b"\0", ALL_BYTES, b"GAP", "\N{SNOWMAN}".encode()])
             for length in (2**16 - 1, 2**16, 2**16 + 1, 2**20):

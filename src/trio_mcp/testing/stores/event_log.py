@@ -70,8 +70,8 @@ class _HolderTests(TestedStorage):
             assert await StreamUnderTest(two.events, "own").stream() == begun
 
     async def test_take_names_another_holder(self) -> None:
-        """After `take_over`, the former holder (the stream's only writer) can't append events. The stream keeps its
-        events, their numbers and its note."""
+        """After `take_over`, the stream's former writer can't append events. The stream keeps its events, their numbers
+        and its note."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -122,7 +122,7 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a", ALL_BYTES]
 
     async def test_stream_of_a_living_holder_is_not_finished(self) -> None:
-        """`finish_dead` changes nothing if the stream is finished, or if its holder (its only writer) isn't the dead
+        """`finish_dead` changes nothing if the stream is finished, or if the stream's only writer isn't the dead
         replica."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
@@ -150,8 +150,8 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [lines[results.index(True)]]
 
     async def test_holder_or_the_one_who_takes_it_for_dead_finishes_a_stream(self) -> None:
-        """If a stream's holder (its only writer) finishes the stream while another replica calls `finish_dead`, only
-        one of the two calls succeeds."""
+        """If a stream's writer finishes the stream while another replica calls `finish_dead`, only one of the two calls
+        succeeds."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 ours = await open_stream(one.events, f"stream {number}")
@@ -236,8 +236,11 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [repr((session_id, name)).encode()]
 
     async def test_append_by_another_than_the_holder_is_refused(self) -> None:
-        """Only the stream's holder can append events. For another caller, `append` changes nothing and returns false,
-        whatever event number it passes."""
+        """Only the stream's writer can append events. An `append` call of another caller returns false, whatever event
+        number it passes.
+
+        The call changes nothing.
+        """
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             before = await log.stream()
@@ -379,8 +382,8 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, ("session", "before"))
 
     async def test_watcher_of_events_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read its notifications blocks no writer. When it reads again, `HINTS_LOST` stands for
-        lost notifications.
+        """A watcher that doesn't read its notifications blocks no writer. If notifications are lost, the watcher gets
+        `HINTS_LOST` when it reads again.
 
         The watcher gets all later notifications.
         """

@@ -50,8 +50,7 @@ class StreamUnderTest:
         return await self.events.take_over(self.session_id, self.name, holder=holder, retention_ms=retention_ms)
 
     async def finish_dead(self, dead: str, line: bytes, *, limit: int = _NO_LIMIT, retention_ms: int = HOUR) -> bool:
-        """Finish the stream because its holder, which is its only writer, is dead. Changes nothing if ``dead`` isn't
-        the holder's id."""
+        """Finish the stream because its only writer is dead. Changes nothing if ``dead`` isn't the writer's id."""
         return await self.events.finish_dead(
             self.session_id, self.name, dead_holder=dead, line=line, limit=limit, retention_ms=retention_ms
         )

@@ -400,8 +400,8 @@ class SessionDirectorySuite(TestedStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_of_sessions_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read its notifications blocks no writer. When it reads again, `HINTS_LOST` stands for
-        lost notifications.
+        """A watcher that doesn't read its notifications blocks no writer. If notifications are lost, the watcher gets
+        `HINTS_LOST` when it reads again.
 
         The watcher gets all later notifications.
         """

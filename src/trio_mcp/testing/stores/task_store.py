@@ -32,7 +32,7 @@ class PageTests(TestedTaskStorage):
     """Tests of `TaskStore.page` and `TaskStore.expire`."""
 
     async def test_page_is_in_the_order_of_creation(self) -> None:
-        """Pages list task records in the order of creation, even within one millisecond and from two stores."""
+        """Pages list task records in the order of creation, even if two stores create them in the same millisecond."""
         async with self.open_store() as store, self.open_store() as other:
             names = [f"{99 - number}" for number in range(40)]
             for number, name in enumerate(names):
@@ -61,8 +61,8 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, at[7], 3) == []
 
     async def test_paging_is_stable_while_records_come_go_and_change(self) -> None:
-        """A task record is listed exactly once while other records are created, changed and deleted between two
-        pages."""
+        """A task record is listed exactly once, even if other records are created, changed or deleted while the pages
+        are read."""
         async with self.open_store() as store, self.open_store() as other:
             created = [await create(store, record(f"task {number}")) for number in range(6)]
             first = await store.page("ann", None, 2)
@@ -410,8 +410,8 @@ class HintTests(TestedTaskStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read its notifications blocks no writer. When it reads again, `HINTS_LOST` stands for
-        lost notifications.
+        """A watcher that doesn't read its notifications blocks no writer. If notifications are lost, the watcher gets
+        `HINTS_LOST` when it reads again.
 
         The watcher gets all later notifications.
         """

@@ -340,7 +340,7 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(other, "one") == new
 
     async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
-        """`change` refuses unless ``expected_mark`` is the record's current mark, which each change replaces by new
+        """`change` is refused unless ``expected_mark`` is the record's current mark, which each change replaces by new
         random bytes.
 
         This is true even if the version number matches.
