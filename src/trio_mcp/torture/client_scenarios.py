@@ -74,7 +74,7 @@ async def client_flood(server: TortureServer) -> None:
         await server.answer_text(call, "done")
         await server.check_alive()
     if scope.cancelled_caught:
-        raise Failed(f"the client didn't make the next call within {_FLOOD:g} s")
+        raise Failed(f"the client didn't make its next tool call within {_FLOOD:g} s")
 
 
 async def client_large_result(server: TortureServer) -> None:

@@ -94,7 +94,7 @@ class TorturePeer(ScriptedPeer, Generic[U]):
         with trio.move_on_after(seconds) as scope:
             await self.process.exited()
         if scope.cancelled_caught:
-            raise Failed(f"the process still runs after {seconds:g} s")
+            raise Failed(f"the process of the program under test still runs after {seconds:g} s")
         with trio.move_on_after(PROMPTLY * self.under_test.patience) as scope:
             await ProcessGroup(self.process.pid).wait_gone()
         if scope.cancelled_caught:

@@ -215,7 +215,7 @@ async def progress_token_type(client: TortureClient) -> None:
 async def progress_only_with_token(client: TortureClient) -> None:
     await _progress_of_slow(client, 0.4, None)
     if client.received(method="notifications/progress"):
-        raise Failed("the server sent progress for a request without a token")
+        raise Failed("the server sent progress notifications for a request without a progress token")
 
 
 async def progress_increases(client: TortureClient) -> None:
@@ -292,7 +292,7 @@ async def ids_of_all_kinds(client: TortureClient) -> None:
     for each in ids:
         answer = await client.response(await client.call("fast", id=each))
         if type(answer["id"]) is not type(each):
-            raise Failed(f"the response to {each!r} has the id {answer['id']!r}")
+            raise Failed(f"the response to request {each!r} must have this id, not {answer['id']!r}")
 
 
 # Malformed messages

@@ -88,7 +88,7 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     async def until_first(self) -> None:
-        """Wait until the first call of `receive` won't wait, because a message or an error is there.
+        """Wait until a message or an error has arrived, so that the first call of `receive` ends without waiting.
 
         Call this before the first `receive`, in the same task.
         """

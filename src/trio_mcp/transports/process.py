@@ -148,7 +148,8 @@ class ProcessTransport(FramedTransport):
             await self._stdin.aclose()
 
     async def drain_stderr(self) -> None:
-        """Read the child's standard error until it ends, so that the child doesn't block. Keep the last lines."""
+        """Read the child's standard error until it ends, because unread output would block the child. Keep the last
+        lines."""
         stream = self._process.stderr
         assert stream is not None
         # Decode incrementally, because a read may end inside a character.

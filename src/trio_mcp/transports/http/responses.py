@@ -50,7 +50,7 @@ class OutgoingBytes:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether anything is left that `write_all` must write."""
+        """Whether `write_all` still has bytes to write."""
         return bool(self._waiting) or self._sending or self._source is not None
 
     @property

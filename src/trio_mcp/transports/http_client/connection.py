@@ -165,7 +165,7 @@ class ClientSocket(trio.abc.Stream):
                 raise trio.BrokenResourceError(str(error)) from None
 
     def is_readable(self) -> bool:
-        """Return whether a receive wouldn't wait, because there are bytes, the end of the stream, or an error."""
+        """Return whether `receive_some` has a result at once: bytes, the end of the stream, or an error."""
         return is_readable(self._fd)
 
     def close(self) -> None:

@@ -266,12 +266,9 @@ def is_local_host(host: str) -> bool:
 
 
 def looked_up(host: str) -> str:
-    """Return the name that a client resolves to connect to ``host``: ``localhost`` for all of its forms, otherwise
-    ``host``.
+    """Return the name to look up for ``host``: ``localhost`` for itself and its subdomains, otherwise ``host``.
 
-    For ``localhost.`` and all subdomains of ``localhost``, this is ``localhost``.
-
-    Many resolvers don't know these names, and name servers must not be queried for them (RFC 6761 section 6.3).
+    The form ``localhost.`` counts as well. Many resolvers don't know these names, and name servers must not be queried for them (RFC 6761 section 6.3).
     """
     return "localhost" if _is_localhost(host) else host
 
