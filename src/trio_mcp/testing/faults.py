@@ -98,7 +98,7 @@ class FaultyChannel(Transport):
     # Sending
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send messages, and inject the faults of the plan. See `Transport.send`."""
+        """Send messages, after injecting the faults that the plan chooses. See `Transport.send`."""
         for line in bytes(messages).split(b"\n"):
             if line and self._lost is None:
                 fault = self._choose_fault("sent", line)

@@ -30,8 +30,8 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, begun.cursor) == set()
 
     async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
-        """A read returns each name that any replica has recorded as changed after the cursor, once. A read from the
-        returned cursor returns no changes."""
+        """A read of the change log returns each name that any replica has recorded after the cursor exactly once. A
+        read from the returned cursor returns no changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(["tools", "resource:a"])

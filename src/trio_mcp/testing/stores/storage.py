@@ -87,8 +87,8 @@ class RateLimitsSuite(TestedStorage):
                     assert HOUR - 60_000 < await acquire(each, key, burst=burst) <= HOUR
 
     async def test_large_burst_is_taken_whole(self) -> None:
-        """A new token bucket with a large ``burst`` can be emptied at once, even if its tokens come at fractions of a
-        millisecond."""
+        """All tokens of a large burst can be taken at once, even if the time between two tokens isn't a whole number of
+        milliseconds."""
         async with self.open_replica() as one:
             for most in (7, 700_000):
                 taken = [await acquire(one, b"%d" % most, limit=most, burst=300) for _ in range(300)]

@@ -40,7 +40,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None) == names
 
     async def test_page_has_records_of_its_scope_alone(self) -> None:
-        """A page lists only the task records of one scope. The empty scope is an ordinary scope."""
+        """A page lists only the task records of one owner's scope, which may be an empty string."""
         async with self.open_store() as store:
             anns = await create(store, record("a"))
             await create(store, record("b", scope="bob"))

@@ -268,7 +268,8 @@ def is_local_host(host: str) -> bool:
 def looked_up(host: str) -> str:
     """Return the name to look up for ``host``: ``localhost`` for itself and its subdomains, otherwise ``host``.
 
-    The form ``localhost.`` counts as well. Many resolvers don't know these names, and name servers must not be queried for them (RFC 6761 section 6.3).
+    The form ``localhost.`` counts as well. Many resolvers don't know these names, and name servers must not
+    be queried for them (RFC 6761 section 6.3).
     """
     return "localhost" if _is_localhost(host) else host
 
