@@ -115,7 +115,8 @@ class HandlerLoop:
 def async_method(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return an asyncio method that runs the original trio method, which is async, in the trio thread."""
+    """Return an asyncio version of an async trio method. The asyncio version runs the trio method in the trio
+    thread."""
 
     @wraps(method)
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,7 +131,8 @@ def async_method(
 def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, V]]:
-    """Return a method like `async_method` whose result is wrapped by calling ``view``."""
+    """Return an asyncio version of an async trio method, like `async_method`. In addition, the result is wrapped in the
+    class ``view``."""
     call = async_method(method)
 
     @wraps(method)
@@ -143,7 +145,7 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
-    """Return a method whose result is an asyncio iterator over the items of the original trio method.
+    """Return an asyncio version of a trio method that returns an async iterator.
 
     The original is called when the first item is requested.
     """
@@ -158,7 +160,7 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractAsyncContextManager[V]]:
-    """Return a method whose result is an async context manager for asyncio.
+    """Return an asyncio version of a trio method that returns an async context manager.
 
     It enters the trio context manager that the original method returns, and wraps its value with ``view``.
     """
@@ -174,8 +176,8 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V], name: str
 ) -> Callable[P, AbstractAsyncContextManager[V]]:
-    """Return an asyncio version of ``original``, an ``open_*`` function: it opens a client or group, and yields a
-    ``view`` of it."""
+    """Return an asyncio version of ``function``, which opens a client or a group. The asyncio version yields the client
+    or group wrapped in the class ``view``."""
 
     @async_with_only(name)
     @wraps(function)

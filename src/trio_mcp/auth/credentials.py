@@ -27,8 +27,8 @@ from ..transports.http_client.origins import host_names
 
 
 class AuthorizationError(MCPError):
-    """The server requires a token for a request, and the client couldn't get a token. Only calls that need this token
-    fail.
+    """The server requires a token for a request, and the client couldn't get a token. Calls for which the server
+    requires no such token still work.
 
     ``reason`` is written for the people who run the client, and contains no secret. ``code`` is the OAuth error, if a
     server has sent one (RFC 6749 sections 4.1.2.1 and 5.2; RFC 6750 section 3.1), ``"access_denied"`` for example.
@@ -102,7 +102,8 @@ class Credentials(Protocol):
         ...
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Store the DPoP nonce in the ``headers`` of a response, if there is a new nonce (RFC 9449 section 8.2).
+        """If the ``headers`` of a response contain a new DPoP nonce, store the nonce for later requests (RFC 9449
+        section 8.2).
 
         The names of the headers must be in lower case. Synchronous.
         """

@@ -36,7 +36,8 @@ class FetchFailed(Exception):
 
 @frozen(kw_only=True)
 class Fetch:
-    """An HTTP request to send. If the request contains secrets, only the issuer ``secrets_of`` may receive them."""
+    """An HTTP request to send. If the request contains secrets, ``secrets_of`` is the only issuer that may receive the
+    request."""
 
     method: Literal["GET", "POST"]
     url: str
@@ -59,8 +60,8 @@ class Fetched:
 
 
 class Fetcher(Protocol):
-    """Interface for objects that send HTTP requests (`Fetch`). `HttpFetcher` implements it. In tests, you can pass a
-    fake to a verifier."""
+    """Interface for objects that send HTTP requests (`Fetch`). `HttpFetcher` implements this interface. Tests can pass
+    a fake implementation to a token verifier."""
 
     async def fetch(self, request: Fetch) -> Fetched:
         """Send ``request`` and return the response, whatever its status.
@@ -116,7 +117,8 @@ class UrlRules:
     def for_server(
         cls, url: str, *, public_addresses_only: bool = False, trusted_http_hosts: frozenset[str] = frozenset()
     ) -> UrlRules:
-        """Return the rules for URLs that come from the server at ``url``.
+        """Return the rules for the URLs that the MCP server at ``url`` names, such as the URL of its authorization
+        server.
 
         ``trusted_http_hosts`` only apply if the server itself is reached with ``http`` at one of them: no other server
         can make a client send anything to these hosts. Raises `ValueError` for an invalid URL.

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class RunningTask(Wrapper):
-    """A task on a server (`trio_mcp.types.RunningTask`), for blocking code."""
+    """An MCP task that runs on a server. This is the blocking version of `trio_mcp.types.RunningTask`."""
 
     id = PassThrough[str | None]()
     """The id of the task; `None` if the server answered without a task. See `trio_mcp.types.RunningTask.id`."""
@@ -58,7 +58,7 @@ class RunningTask(Wrapper):
 
 
 class Changes(Wrapper, Iterator[Change]):
-    """Notifications of changes on a server, as an iterator (`trio_mcp.types.Changes`), for blocking code."""
+    """A blocking iterator over the changes that a server reports. The trio version is `trio_mcp.types.Changes`."""
 
     acknowledged = PassThrough[SubscriptionFilter]()
     """The changes that the server agreed to report. See `trio_mcp.types.Changes`."""
@@ -75,7 +75,7 @@ class Changes(Wrapper, Iterator[Change]):
 
 
 class LoadedSkill(Wrapper):
-    """A skill that was loaded (`trio_mcp.types.LoadedSkill`), for blocking code."""
+    """A skill that a client has loaded from a server. This is the blocking version of `trio_mcp.types.LoadedSkill`."""
 
     entry = PassThrough[Skill]()
     """The skill's entry in the server's list, which all files are verified against."""
@@ -85,7 +85,8 @@ class LoadedSkill(Wrapper):
 
 
 class Client(Wrapper):
-    """A connection to one server (`trio_mcp.Client`), for blocking code. Any number of threads may use it."""
+    """A connection to one server, for blocking code. Any number of threads may use it. The trio version is
+    `trio_mcp.Client`."""
 
     server_info = PassThrough[Implementation | None]()
     """The name and version that the server reports about itself. Use them for display, never for decisions."""
@@ -146,7 +147,8 @@ open_memory = open_function(memory.open_memory, Client)
 
 
 class Catalogue(Wrapper):
-    """The tools, prompts and resources of a group (`trio_mcp.hosting.Catalogue`), for blocking code."""
+    """The tools, prompts and resources of a group's servers. This is the blocking version of
+    `trio_mcp.hosting.Catalogue`."""
 
     tools = PassThrough[Mapping[str, CatalogueEntry[Tool]]]()
     """The group's current tools, by name. The mapping never changes; after a change, this returns a new mapping."""
@@ -162,7 +164,7 @@ class Catalogue(Wrapper):
 
 
 class GroupTask(Wrapper):
-    """A task on a member server of a group (`trio_mcp.hosting.GroupTask`), for blocking code."""
+    """An MCP task on a member server of a group. This is the blocking version of `trio_mcp.hosting.GroupTask`."""
 
     member = PassThrough[str]()
     """The name of the member that runs the task."""
@@ -174,8 +176,8 @@ class GroupTask(Wrapper):
 
 
 class Group(Wrapper):
-    """A client for many servers at once (`trio_mcp.hosting.Group`), for blocking code. Any number of threads may use
-    it."""
+    """A client for many servers at once, for blocking code. Any number of threads may use it. The trio version is
+    `trio_mcp.hosting.Group`."""
 
     remove = blocking_method(of_group.Group.remove)
     client = wrapped_method(of_group.Group.client, Client)

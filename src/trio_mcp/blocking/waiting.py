@@ -45,8 +45,8 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class BridgedContext(AbstractContextManager[V]):
-    """A trio context manager that any thread can enter and exit, even two different threads. Entering it returns a
-    ``view`` of the trio value.
+    """A trio context manager for blocking code. One thread can enter it, and another thread can exit it. Entering
+    returns the trio value, wrapped in the class ``view``.
 
     ``start`` starts it in the trio thread. An object that is garbage-collected is closed, and so are all others at the
     end of the interpreter. A first Ctrl-C is raised when everything has ended, a second one at once.
@@ -141,8 +141,8 @@ _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roo
 
 
 def with_threaded_handlers(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the ``options`` of a client, with the callbacks wrapped so that they run in worker threads, as plain
-    handlers always do.
+    """Return a client's ``options``, with the callbacks wrapped so that they run in worker threads. Synchronous
+    handlers always run in worker threads.
 
     Raises `TypeError` if an option is an async function.
     """
@@ -165,8 +165,8 @@ async def _in_thread(callback: Callable[..., Any], *args: Any) -> None:
 
 
 def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that runs the original trio method, which is async, in the trio thread. It blocks until the
-    original returns."""
+    """Return a blocking version of an async trio method. The blocking version runs the trio method in the trio thread,
+    and waits until it returns."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -181,7 +181,8 @@ def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Call
 def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], V]:
-    """Return a method like `blocking_method` whose result is wrapped by calling ``view``."""
+    """Return a blocking version of an async trio method, like `blocking_method`. In addition, the result is wrapped in
+    the class ``view``."""
     call = blocking_method(method)
 
     @wraps(method)
@@ -194,7 +195,8 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """Return a method whose result is a plain iterator over the items of the original trio method.
+    """Return a blocking version of a trio method that returns an async iterator. The blocking version returns a plain
+    iterator.
 
     The original is called when the first item is requested.
     """
@@ -209,7 +211,8 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V]]:
-    """Return a method whose result is a plain context manager, for blocking code.
+    """Return a blocking version of a trio method that returns an async context manager. The blocking version returns a
+    plain context manager.
 
     It enters the trio context manager that the original method returns, and wraps its value with ``view``.
     """
@@ -225,8 +228,8 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[P, AbstractContextManager[V]]:
-    """Return a blocking version of ``original``, an ``open_*`` function: it opens a client or group, and yields a
-    ``view`` of it."""
+    """Return a blocking version of ``function``, which opens a client or a group. The blocking version yields the
+    client or group wrapped in the class ``view``."""
 
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[V]:

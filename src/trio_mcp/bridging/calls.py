@@ -39,8 +39,8 @@ CLOSED: Final = "the client was closed"
 
 @define(eq=False)
 class Callback:
-    """A callback with its arguments, to be run in the thread or event loop of the caller. ``on_done`` is called
-    afterwards."""
+    """A callback with its arguments. It runs in the thread or event loop of the code that has passed the callback. Then
+    ``on_done`` is called."""
 
     function: Callable[[], Any]
     on_done: Callable[[], object]
@@ -62,8 +62,8 @@ call. Raises `RuntimeError` if the caller no longer exists."""
 
 
 class BridgedCall(Generic[T]):
-    """A call of ``function`` in the trio thread for a caller in another thread. ``deliver`` passes callbacks to the
-    caller."""
+    """A call of ``function`` in the trio thread, started by another thread. The function ``deliver`` takes callbacks of
+    the call to that thread."""
 
     def __init__(self, function: Callable[[], Awaitable[T]], deliver: DeliverCallback) -> None:
         self._function = function
@@ -168,7 +168,7 @@ def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseEx
 
 
 def call_contained(handler: Callable[..., T], *args: Any) -> T:
-    """Call the plain ``handler`` in the current thread, and return its result.
+    """Call the synchronous ``handler`` in the current thread, and return its result.
 
     If the handler raises an exception such as `SystemExit`, raise `RuntimeError` instead: in the trio thread,
     `SystemExit` would end all clients of the program.
@@ -184,8 +184,8 @@ def call_contained(handler: Callable[..., T], *args: Any) -> T:
 
 
 def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return ``functions``, the handlers of a client, with each plain function wrapped by `call_contained`. Async
-    functions aren't wrapped."""
+    """Return ``functions``, the handlers of a client. Each synchronous function is wrapped in `call_contained`, and
+    async functions are unchanged."""
     return {
         key: partial(call_contained, each) if callable(each) and not is_async(each) else each
         for key, each in functions.items()
@@ -420,7 +420,8 @@ def run_sync(start: StartWork, function: Callable[[], T]) -> T:
 
 
 class Wrapper:
-    """Wraps the trio object ``original``. The wrapper's methods start calls in the trio thread by calling ``begin``."""
+    """Wraps the trio object ``original``. The wrapper's methods call ``begin`` to run the trio object's methods in the
+    trio thread."""
 
     def __init__(self, original: Any, begin: StartWork) -> None:
         self._original = original
@@ -428,14 +429,14 @@ class Wrapper:
 
 
 def wrapping(original: Callable[..., Any]) -> Callable[[F], F]:
-    """Like `functools.wraps` for the method ``original``. In addition, type checkers see the decorated function as a
-    method."""
+    """Return a decorator like `functools.wraps` for the method ``original``. In addition, type checkers see the
+    decorated function as a method."""
     return cast("Any", wraps(original))
 
 
 class PassThrough(Generic[T]):
-    """An attribute of a `Wrapper` that returns the same attribute of the trio object. The attribute must be a plain
-    value that any thread may read."""
+    """An attribute of a `Wrapper` whose value is the attribute of the same name of the wrapped trio object. The value
+    must be safe to read in any thread."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

@@ -75,7 +75,7 @@ class TrioPortal:
             )
 
     def run_soon(self, function: Callable[..., Any], *args: Any) -> bool:
-        """Call ``function`` soon in the trio thread. See the function `run_soon` of this module."""
+        """Call ``function`` soon in the trio thread, as the function `run_soon` of this module does."""
         return run_soon(self._token, function, *args)
 
     async def _main(self) -> None:
@@ -121,8 +121,8 @@ if hasattr(os, "register_at_fork"):  # Windows has no forks
 
 
 def run_soon(token: trio.lowlevel.TrioToken, function: Callable[..., Any], *args: Any) -> bool:
-    """Call ``function``, which must not raise, soon in the trio run with ``token``. Returns false if that run has
-    ended."""
+    """Call ``function`` soon in the trio run that ``token`` belongs to. The function must not raise. Returns false if
+    the trio run has ended."""
     try:
         token.run_sync_soon(function, *args)
     except trio.RunFinishedError:

@@ -181,8 +181,8 @@ def written(document: Mapping[str, Any]) -> bytes:
 
 
 def zipped(files: Mapping[str, Path], made: Mapping[str, bytes]) -> bytes:
-    """Return a ZIP archive with ``files`` (given by their paths) and ``made`` (given by their contents), sorted by
-    name.
+    """Return a ZIP archive whose entries are sorted by name. It contains ``files``, which are read from their paths,
+    and ``made``, whose contents are given.
 
     The archive has no times and owners, so that the same files give the same bytes. Executable files stay executable.
     Raises `OSError` if a file can't be read.

@@ -151,7 +151,8 @@ class _Style:
         return cls(_USUAL if unit == "" else unit, "\r\n" if "\r\n" in text else "\n")
 
     def written(self, value: Any, indent: str | None) -> str:
-        """Return ``value`` as JSON text, in the file's style, for a key with the indentation ``indent``."""
+        """Return ``value`` as JSON text in the style of the file. ``indent`` is the indentation of the key, so it is
+        added to each line after the first."""
         if indent is None or self.unit is None:
             return json.dumps(value, ensure_ascii=False)
         text = json.dumps(value, ensure_ascii=False, indent=self.unit)

@@ -229,7 +229,8 @@ def _running_over_stdio(called: list[str]) -> Callable[..., None]:
 
 @contextmanager
 def wire_held_back() -> Generator[StandardDescriptors]:
-    """Inside the block, protect the protocol's standard streams from other code, in this process and its children.
+    """Protect standard input and output, which carry the protocol, inside the block: other code in this process and its
+    children can't read or write them.
 
     Writes to descriptor 1 go to standard error, and descriptor 0 is empty.
     """

@@ -39,8 +39,8 @@ def on_one_line(text: str, limit: int = 200) -> str:
 
 
 def name_shown(name: str, limit: int = 200) -> str:
-    """Return ``name`` with unusual characters escaped, and with at most ``limit`` characters. Escaping keeps names
-    apart that differ only in invisible characters."""
+    """Return ``name`` with unusual characters escaped, and with at most ``limit`` characters. Names that differ only in
+    invisible characters thus look different."""
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: limit + 1])
     return _cut(_JOINING.sub(_escape, shown), limit)
 

@@ -117,8 +117,8 @@ def operating_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
-    """Serve with worker processes, which run the same command line, and return the exit status. Returns `None` without
-    workers: this process then serves itself.
+    """Serve with worker processes, which run the same command line, and return the exit status. If the user wants no
+    workers, return `None`, so that the caller serves in this process.
 
     With ``reloads``, workers are replaced when a Python file changes.
     """
@@ -160,8 +160,8 @@ def _recorder(folder: Path) -> Recorder:
 
 
 def storage_at(text: str) -> SharedStorage:
-    """Return the shared storage that ``text`` specifies: a Redis URL, or the path of a SQLite file. This doesn't
-    connect to it.
+    """Return the shared storage that ``text`` specifies: a Redis URL, or the path of a SQLite file. No connection to
+    the storage is opened yet.
 
     Raises `CommandError` for an invalid value. The message doesn't contain the password of a URL.
     """

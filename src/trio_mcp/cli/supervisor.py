@@ -317,7 +317,8 @@ class Supervisor:
 
 
 def report_in_a_thread(line: str) -> None:
-    """Print a message for the user on standard error, without waiting for a reader."""
+    """Print a message for the user on standard error, in a thread, so that the supervisor needn't wait if standard
+    error is blocked."""
     writer.put(partial(say, line), len(line))
 
 

@@ -103,8 +103,8 @@ class WorkerLink:
             self._life.sendall(json.dumps(report).encode() + b"\n")
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
-        """Wait until the supervisor replaces this worker. Then stop accepting connections, serve the open connections
-        for a while, and end the process as SIGTERM would."""
+        """Wait until the supervisor replaces this worker, then stop accepting connections. After some time for the open
+        connections, end the process with SIGTERM."""
         await trio.lowlevel.wait_readable(self._life)
         for listener in listeners:
             listener.stop()

@@ -45,7 +45,7 @@ class of the specification."""
 
 
 class AnsweredLater(CodedError):
-    """Raised for a server's request that another client will answer, because this client has no handler for it
+    """Raised for a server's request that this client has no handler for, but that another client will answer later
     (`ClientSettings.answers_later`).
 
     The server must then send the request in a task.

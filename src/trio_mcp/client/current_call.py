@@ -159,8 +159,8 @@ class CallContexts:
 
     @contextmanager
     def waiting_for(self, task_id: str) -> Generator[None]:
-        """During the block, treat messages about the task ``task_id`` of the server as part of the client's call that
-        waits for the task."""
+        """Inside the block, the current call waits for the server's MCP task ``task_id``. Messages of the server about
+        this task then belong to the call."""
         waiting, here = self._of_tasks.setdefault(task_id, []), copy_context()
         waiting.append(here)
         try:
@@ -171,14 +171,14 @@ class CallContexts:
                 del self._of_tasks[task_id]
 
     def record_caller(self, question: InboundRequest) -> None:
-        """Record the client's call that ``question`` belongs to, an elicitation, sampling or roots request that has
-        just arrived."""
+        """Record which of the client's calls ``question`` belongs to. The question is a server's request (elicitation,
+        sampling, roots) that has just arrived."""
         if (caller := self.caller_of(question.params)) is not None:
             self._of_questions[question] = caller.copy()
 
     def answering(self, question: InboundRequest, answer: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
-        """Return a function that answers ``question``, a request of the server. It runs in the context of the client's
-        call that the request belongs to."""
+        """Return a function that answers ``question``, a request of the server. The function uses the context variables
+        of the client's call that the request belongs to."""
         context = self.copy_variables_to(self._of_questions.pop(question, None) or Context())
         return lambda: in_context(context, answer())
 

@@ -371,10 +371,11 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
-    """Return the legacy revision that the server offers in ``error``, if ``error`` refuses all modern revisions.
+    """Return a tuple with the newest legacy revision that client and server have in common, if ``error`` shows that the
+    server supports only legacy revisions.
 
-    Return `None` for any other error, and if there is no error. Raises `ProtocolViolation` if the client supports none
-    of the offered revisions.
+    Return an empty tuple for any other error, and if there is no error. Raises `ProtocolViolation` if the client
+    supports none of the offered revisions.
     """
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()

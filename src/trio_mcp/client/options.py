@@ -325,10 +325,10 @@ class ClientSettings:
 
 
 def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | None = None) -> ClientOptions:
-    """Return ``options`` with additions, so that the client uses only the protocol ``revision``, and opens with the
-    discovery response ``prior``.
+    """Return ``options`` with two additions: the client uses only the protocol revision ``revision``, and opens with
+    the discovery response ``prior``.
 
-    If ``revision`` is `None`, the options are unchanged. Raises `ValueError` if the revision is unknown.
+    If ``revision`` or ``prior`` is `None`, it isn't added. Raises `ValueError` if the revision is unknown.
     """
     if prior is not None:
         options = {**options, "prior": prior}

@@ -82,7 +82,8 @@ def read_prior(data: Any) -> Prior:
 
 
 def saved(discovered: Discovered, info: Implementation | None, server: str | None) -> JSONObject:
-    """Return the discovery response of ``server``, an address or a command, as a JSON object for `read_prior`.
+    """Return the discovery response of ``server`` as a JSON object that `read_prior` can read. ``server`` is an address
+    or a command.
 
     ``info`` is the server's name and version, as far as the client could read them.
     """

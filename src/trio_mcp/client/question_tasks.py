@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class QuestionTasks:
-    """The tasks in which a client answers sampling and elicitation requests of its server. ``host`` runs the tasks, and
-    ``handler`` answers the requests."""
+    """The MCP tasks in which a client answers sampling and elicitation requests of its server. ``host`` runs these
+    tasks, and ``handler`` answers the requests."""
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
         # Pass an empty name, because sampling and elicitation requests have no names.
@@ -27,7 +27,7 @@ class QuestionTasks:
         """Answers the server's requests about tasks, such as ``tasks/get``."""
 
     def task_for(self, scope: RequestScope) -> RequestTask | None:
-        """Return the task in which to answer a request of the server. Returns `None` if the server didn't request a
+        """Return the MCP task in which to answer a request of the server. Returns `None` if the server didn't request a
         task.
 
         The request's parameters have been checked. Raises `CodedError` if the task can't be created.

@@ -34,7 +34,7 @@ WaitForResult: TypeAlias = Callable[[RemoteTask, OnProgress | None], Awaitable[C
 
 
 class RunningTask:
-    """A task on the server, created by `Client.start_task` or `Client.resume_task`.
+    """An MCP task on the server, created by `Client.start_task` or `Client.resume_task`.
 
     If the server has answered the call at once, there is no task: ``id`` is `None`, and `result` returns the answer.
     You may call methods from any task, any number concurrently. They raise the same errors as a call; for a task that
@@ -91,8 +91,7 @@ class RunningTask:
 
 @frozen
 class AnswerContext:
-    """The data for answering the requests of tasks (sampling, elicitation, roots): handlers, the client's limits, and
-    the protocol ``revision``."""
+    """The data for answering a server's requests (sampling, elicitation, roots) that belong to an MCP task."""
 
     answers: Answers
     settings: ClientSettings
@@ -100,7 +99,7 @@ class AnswerContext:
 
 
 class ExtensionRemoteTask(RemoteTask):
-    """A task on a server, in the form of the tasks extension.
+    """An MCP task on a server, in the form that the tasks extension defines.
 
     The server's requests to the client (sampling, elicitation, roots) are part of the task's state.
     """
@@ -120,7 +119,8 @@ class ExtensionRemoteTask(RemoteTask):
     def created(
         cls, method: str, result: Any, ask: Ask, forget: SendCancel, answering: AnswerContext
     ) -> ExtensionRemoteTask:
-        """Return the task that a server created in reply to a request of ``method``; ``result`` is that reply.
+        """Return the MCP task that a server has created for a request of ``method``. ``result`` is the server's reply
+        to the request.
 
         Raises `ProtocolViolation` if the reply isn't a valid task.
         """
@@ -303,8 +303,8 @@ class TaskProgress:
         return self._on_progress(progress)
 
     async def report_state(self, state: TaskState) -> None:
-        """Pass the state of the task to ``on_progress``. Each new message counts as one more step, because progress
-        must grow."""
+        """Pass the state of the task to ``on_progress``. MCP requires progress values to grow, so each new message
+        counts as one more step."""
         heard = (state.status, state.message, state.updated_at)
         if heard == self._last_state:
             return

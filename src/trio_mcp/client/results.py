@@ -212,8 +212,8 @@ def prepared(
     *,
     of_task: bool = False,
 ) -> dict[str, AnswerQuestion]:
-    """Return a function for each of the server's requests in ``questions``. No handler runs until such a function is
-    called to answer its request.
+    """Return a function for each of the server's requests in ``questions``. Calling the function runs the handler that
+    answers the request.
 
     The requests arrived in a result of ``method``, or from a task if ``of_task``. All of them are checked first, so
     that no user answers in vain. Raises `ProtocolViolation` for a request that isn't allowed and for more than

@@ -184,8 +184,8 @@ class ChangeStreams:
         await self._follow_all("its lists", filter_of(changing_lists(declared)), patience, ask)
 
     async def follow_extensions(self, names: Sequence[str], patience: float, ask: Ask) -> None:
-        """Subscribe to notifications that the extensions ``names`` send outside of requests. Otherwise like
-        `follow_lists`."""
+        """Subscribe to notifications that the extensions ``names`` send outside of requests. Waits and logs as
+        `follow_lists` does."""
         await self._follow_all("its extensions", SubscriptionFilter(extensions=[*names] or None), patience, ask)
 
     async def _follow_all(self, what: str, asked: SubscriptionFilter, patience: float, ask: Ask) -> None:

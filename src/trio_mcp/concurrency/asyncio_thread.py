@@ -223,7 +223,8 @@ class LoopCalls:
         self._call_ended: trio.Event | None = None
 
     def end(self) -> None:
-        """Cancel the calls of trio functions by asyncio tasks that still run after the function that started them.
+        """Cancel the calls of trio functions that leftover asyncio tasks have made: tasks that still run after the
+        function that started them has returned.
 
         The function of this `AsyncioThread.run` call started these tasks, and did not wait for them. Called in trio's
         thread.

@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 
 def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
-    """Make a context manager of the generator function ``function``, like `contextlib.contextmanager`.
+    """Return a function that creates context managers from the generator function ``function``, like
+    `contextlib.contextmanager`.
 
     If an exception leaves the block, the exception's original traceback is restored.
     """

@@ -20,7 +20,8 @@ _TAG_BYTES: Final = 12
 
 
 def leaves_enough(held: int, free: int, more: int = 1) -> bool:
-    """Return true if a caller may take ``more`` units of a limit.
+    """Return true if a caller may take ``more`` units of a limit and still leaves enough unused units for other
+    callers.
 
     The caller already uses ``held`` units, and ``free`` units are unused. A caller can hold at most as much as it
     leaves free: half of everything if no other caller wants any, a third if two callers want as much as possible. So
@@ -77,7 +78,7 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The `Caller` for the principal, network address or process as a whole.
+        """The `Caller` for the whole principal, network address or process that this object belongs to.
 
         This is the object itself, unless the object stands for a single connection, session or client.
         """
@@ -88,7 +89,7 @@ class Caller:
 
     @property
     def address(self) -> str | None:
-        """The network address that identifies the caller.
+        """The caller's network address, if the address identifies the caller.
 
         `None` if the caller is identified differently or is unknown.
         """
@@ -100,7 +101,8 @@ class Caller:
 
     @property
     def tag(self) -> str:
-        """A random name for this `Caller`, which another process can pass to `part`."""
+        """A random name for this `Caller`. Another process can pass the name to `part`, to limit the requests of this
+        caller separately."""
         if self._tag is None:
             self._tag = secrets.token_urlsafe(_TAG_BYTES)
         return self._tag
@@ -140,7 +142,7 @@ class Caller:
         return held
 
     def may_take(self, count: Callable[[Caller], int], free: int, more: int = 1) -> bool:
-        """Return true if this `Caller` may take ``more`` units of a limit, of which ``free`` units are unused.
+        """Return true if this `Caller` may take ``more`` units of a limit. ``free`` units of the limit are unused.
 
         See `leaves_enough`. ``count`` returns how much a `Caller` uses.
         """
@@ -183,7 +185,7 @@ UNCOUNTED: Final = 16 * 1024
 
 
 class SharedBytes:
-    """Counts the bytes that a server keeps in memory for its callers.
+    """Counts how many bytes a server keeps in memory for each of its callers, and in total.
 
     The maximum is ``limit``, which all callers share.
     """
@@ -237,12 +239,13 @@ class HeldBytes:
         self._shared.add(self._caller, count)
 
     def release(self) -> None:
-        """Count no bytes of this object any more. Idempotent."""
+        """Set the number of counted bytes of this object to 0. Idempotent."""
         if self.size:  # skip the common case: most requests have counted no bytes
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:
-        """Set the number of bytes that this object keeps to ``size``, in steps of `UNCOUNTED`.
+        """Set the number of counted bytes of this object to ``size``. Sizes and increases of up to `UNCOUNTED` bytes
+        aren't counted.
 
         Return true if the caller is still within its share.
         """
@@ -261,7 +264,7 @@ class HeldBytes:
 
     @property
     def is_too_much(self) -> bool:
-        """True if the caller uses so many bytes, with all its objects, that too few are left for other callers."""
+        """True if all objects of the caller together use so many bytes that too few are left for other callers."""
         return self._shared.is_too_much(self._caller)
 
 

@@ -18,7 +18,8 @@ T = TypeVar("T")
 def async_with_only(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
-    """Decorator for ``open_*`` functions, which return async context managers.
+    """Return a decorator for ``open_*`` functions, which return async context managers. If a user awaits the result,
+    the error shows the correct ``async with`` statement.
 
     The decorated function raises helpful errors if it is misused. Awaiting the result then raises `TypeError` with the
     correct code, and so does an unknown option. ``what`` names the value of the block, for example ``"client"``; pass

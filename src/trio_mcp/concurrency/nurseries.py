@@ -80,7 +80,8 @@ def _ignore_failure(_: BaseException) -> None:
 
 
 def sole_exception(failure: BaseException) -> BaseException:
-    """Return the only exception in an exception group, even if it is nested in further groups.
+    """If ``failure`` is an exception group with a single exception, return this exception, even if it is nested in
+    further groups.
 
     Any other exception, and a group of several exceptions, is returned unchanged.
     """

@@ -64,7 +64,7 @@ class TrioRun:
 
     @property
     def is_current(self) -> bool:
-        """True if the current code runs in this trio run."""
+        """True if the current code runs in a task of this trio run."""
         if get_ident() != self._ident or not trio.lowlevel.in_trio_run():
             return False
         # Compare the tokens: a later trio run may use the same thread.
@@ -170,7 +170,7 @@ def current_run() -> TrioRun:
 
 
 class ActiveRuns:
-    """The trio runs that use an object, such as a server, now."""
+    """The trio runs in which an object, such as a server, is used at the moment."""
 
     def __init__(self) -> None:
         self._runs: list[TrioRun] = []

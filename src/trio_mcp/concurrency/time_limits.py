@@ -212,7 +212,7 @@ class Graces:
             scope.deadline = min(scope.deadline, end)
 
     def shield(self, scope: trio.CancelScope) -> None:
-        """Shield the block of ``scope``, which is already running, from cancellation until the cleanup time is over.
+        """Shield the running block of ``scope`` from cancellation until the cleanup time is over.
 
         Then cancel the block.
         """

@@ -78,7 +78,8 @@ class ChangeSignal:
         self._sleeper.wake()
 
     async def next_poll(self) -> None:
-        """Wait until the reader should check for changes again.
+        """Wait until a change is signalled or the polling interval is over, so that the reader should check for
+        changes.
 
         If a change was signalled during the last check, return at once.
         """
@@ -180,7 +181,7 @@ class Alarms:
 
     @property
     def are_elsewhere(self) -> bool:
-        """True if the current code runs in another thread than the task `run`."""
+        """True if the current code doesn't run in the thread of the task `run`, which calls the functions."""
         return get_ident() != self._ident and self._ident is not None
 
     def __len__(self) -> int:

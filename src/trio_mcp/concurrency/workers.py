@@ -67,7 +67,7 @@ async def run_in_worker(
 
 
 async def await_result(call: Awaitable[Any]) -> Any:
-    """Return the result of ``call``.
+    """Await ``call`` and return its result. If a plain function has returned a coroutine, await the coroutine too.
 
     If the result is awaitable, because a plain function returned a coroutine, await it in this task.
     """
@@ -203,8 +203,8 @@ class Work(Generic[T]):
             self._ident = None
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Await ``call`` for a worker thread, and let another worker thread run meanwhile. Return the result of
-        ``call``."""
+        """Await ``call`` for a worker thread that waits for a client's answer, and return the result. Meanwhile another
+        worker thread may run."""
         self._slot.ask()
         try:
             return await call()
@@ -255,7 +255,7 @@ _LOGGED_LIMIT: Final = 10
 
 
 class SlotState(IntEnum):
-    """The states of a worker thread, such as RUNNING, ASKING and ABANDONED.
+    """The states of a worker thread: not counted, running, waiting for a client's answer, or abandoned.
 
     The order is OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED, OUTSIDE.
     """
@@ -298,19 +298,19 @@ class Workers:
         return share
 
     def free(self, state: SlotState) -> int:
-        """Return how many more threads may enter the state ``state``.
+        """Return how many more worker threads may enter the state ``state``, for example RUNNING.
 
         The number is 0 or negative if the limit is reached.
         """
         return self._limits[state] - self._counts[state]
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count one thread in the state ``after`` instead of the state ``before``."""
+        """Record that a worker thread has changed from the state ``before`` to the state ``after``."""
         self._counts[before] -= 1
         self._counts[after] += 1
 
     def wake_waiting(self) -> None:
-        """Wake waiting calls for which threads are free now. The callers take turns.
+        """Wake the calls that wait for a worker thread, as many as threads are free now. The callers take turns.
 
         One call of each caller is woken, then the next call of each caller.
         """
@@ -374,7 +374,7 @@ class WorkerShare:
         share if its own calls wait."""
 
     def may_have(self, state: SlotState) -> bool:
-        """Return true if the caller may have one more thread in the state ``state``."""
+        """Return true if one more worker thread of the caller may enter the state ``state``, for example RUNNING."""
         held, share = 0, self
         while share is not None:
             if not share._caller.alone:
@@ -383,7 +383,7 @@ class WorkerShare:
         return leaves_enough(held, self.workers.free(state))
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count one of the caller's threads in the state ``after`` instead of ``before``.
+        """Record that a worker thread of the caller has changed from the state ``before`` to the state ``after``.
 
         If a thread became free, waiting calls can run.
         """
@@ -420,7 +420,7 @@ class WorkerShare:
         return self.workers.queue if self._within is None else self._within.queue
 
     async def acquire(self, slot: WorkerSlot) -> None:
-        """Wait until the thread of ``slot`` may run.
+        """Wait until the worker thread that ``slot`` stands for may run.
 
         The threads of one caller run in the order in which they called this method. If a slot can run at once, no other
         task runs in between, so that threads start in the same order. Raises `CodedError` if ``slot`` is refused. Then,
@@ -443,7 +443,7 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
-        """Wake the caller's call that has waited longest for a worker thread.
+        """Of the caller's calls that wait for a worker thread, wake the oldest.
 
         Return false if no waiting call can run.
         """
@@ -484,7 +484,7 @@ class WorkerSlot:
         self._share.move(before, state)
 
     def run(self) -> None:
-        """Count this thread as running.
+        """Count this worker thread as running.
 
         Raises `CodedError` if the thread must not start, because too many threads were abandoned.
         """
@@ -527,7 +527,7 @@ class WorkerSlot:
         await self._share.acquire(self)
 
     def abandon(self, work: Work[Any]) -> None:
-        """Let another thread run in place of this thread, which is abandoned: ``work`` didn't end in time after its
-        cancellation."""
+        """Let another thread run in place of this thread. This thread was abandoned, because ``work`` didn't end in
+        time after its cancellation."""
         self._share.workers.add_abandoned(self, work)
         self._move(SlotState.ABANDONED)

@@ -266,7 +266,8 @@ _ANSWER_WITHIN: Final = 5.0
 
 @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must reach only the task that uses the client
 async def watch_exit(transport: ProcessTransport, client: Client) -> None:
-    """Close the connection when the child process has exited, unless a descendant of the child answers instead.
+    """Close the connection when the child process has exited. If a process that the child has started still answers
+    pings, keep the connection open.
 
     The output stays open while a process that the child has started keeps it open: a helper, which never writes
     messages, or the server itself, which has become a daemon. After `_SILENCE` seconds of silence a ping decides, or

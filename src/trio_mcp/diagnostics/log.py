@@ -213,7 +213,7 @@ def _nothing() -> None:
 
 
 def is_writable(descriptor: int) -> bool:
-    """Return true if a write to ``descriptor`` wouldn't block. A write that would fail at once doesn't block.
+    """Return true if a write to ``descriptor`` wouldn't block, because it would succeed or fail at once.
 
     Always true on Windows, where only sockets can be checked.
     """

@@ -121,7 +121,7 @@ class _KindCount:
 
 
 class LogShare:
-    """The log limit of one peer, with the counts so far.
+    """The limit on log records that one peer can cause, and the number of records that it has caused so far.
 
     One more `LogShare` is for all log records that belong to no peer.
     """
@@ -135,7 +135,7 @@ class LogShare:
 
 
 class LogShares:
-    """The log limits of all peers, for one log.
+    """The limits on log records of all peers, for one log.
 
     An object can be used from several threads, because its lock isn't held while records are written. ``clock`` returns
     seconds, and never goes back. ``holds`` is called when `due_in` has changed.

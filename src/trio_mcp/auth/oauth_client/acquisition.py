@@ -147,8 +147,8 @@ class Record:
         return self._storage.lock(self._server_url)
 
     async def load(self) -> StoredAuthorization:
-        """Return the stored record of the client's authorization. It includes the newest tokens even if the storage
-        failed to save them."""
+        """Return the stored record of the client's authorization. If the storage has failed to save the newest tokens,
+        add them from memory."""
         with calling_user_code("the storage of tokens"):
             stored = await self._storage.load(self._server_url) or StoredAuthorization()
         return stored if self._unsaved is None else stored._with_record(self._unsaved.issuer, self._unsaved.record)
@@ -180,7 +180,7 @@ visitor is `None` if no user takes part."""
 
 
 class TokenSource(ABC):
-    """Base class of the OAuth grants, which are the ways to get tokens. Each object also contains the client's
+    """Base class of the OAuth grants. A grant is a way to get tokens. Each object also contains the client's
     credentials.
 
     By default a grant needs no user, and its tokens aren't refreshed.

@@ -352,8 +352,8 @@ def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
 
 @frozen(kw_only=True)
 class OAuth(OAuthClient):
-    """Signs the user in with the browser when a server requires a token, and again when the server requires more scopes
-    (authorization code with PKCE; 2026-07-28 authorization).
+    """Signs the user in with the browser when a server requires a token, and again when the server requires more
+    scopes. Uses the authorization code grant with PKCE (2026-07-28 authorization).
 
         async with open_http("https://example.com/mcp", auth=OAuth(client_name="My editor")) as client:
 

@@ -87,14 +87,14 @@ class ClientBindings:
         return None if stored is None else stored.current
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
-        """Record that the credentials of ``client`` will be sent to ``issuer``. The next call of `settle` binds the
-        credentials to that issuer. Synchronous."""
+        """Record that the credentials of ``client`` will be sent to ``issuer``. The next call of `settle` stores that
+        the credentials belong to this issuer. Synchronous."""
         name = _name_of_binding(client)
         if name is not None:
             self._claimed[name] = issuer
 
     async def settle(self) -> None:
-        """Store the issuers that `claim` has recorded for the credentials of clients.
+        """Store which issuers the credentials of clients belong to, as `claim` has recorded.
 
         Raises `AuthorizationError` if the credentials already belong to another issuer, or if the binding can't be
         stored. After such an error, don't send the credentials.
@@ -125,7 +125,8 @@ def _name_of_binding(client: PreregisteredClient) -> str | None:
 
 
 def check_belonging(issuer: str, named: Sequence[str]) -> None:
-    """Check that the client's credentials belong to one of the issuers that the server has named (``named``).
+    """Check that ``issuer``, which the client's credentials belong to, is one of ``named``, the issuers that the MCP
+    server has named.
 
     The credentials belong to ``issuer``. Raises `AuthorizationError` if ``named`` doesn't contain it.
 
@@ -145,7 +146,8 @@ def shown(text: str) -> str:
 
 @frozen(kw_only=True)
 class GrantContext:
-    """The data that each OAuth grant needs: the server's URL, the stored record, the challenge and the keys."""
+    """The data that each OAuth grant needs, such as the MCP server's URL, the stored record of the client's
+    authorization, and the server's challenge."""
 
     server_url: str
     """The canonical URL of the MCP server (2026-07-28 authorization, Canonical Server URI)."""
@@ -179,7 +181,7 @@ class GrantContext:
 
 @frozen(kw_only=True)
 class Grant:
-    """The result of an OAuth grant: the issued tokens, in a record to store, and their issuer."""
+    """The result of an OAuth grant: the issuer, and a record to store that contains the issued tokens."""
 
     issuer: str
     """The issuer URL of the authorization server, as in its metadata."""

@@ -324,7 +324,8 @@ _METADATA: Final = "resource_metadata"
 
 
 def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
-    """Return the challenge in which a server demands a bearer token or, with ``is_dpop``, a DPoP-bound token.
+    """Return the challenge in which a server demands a token. If ``is_dpop`` is true, a challenge for a DPoP-bound
+    token is preferred, otherwise one for a bearer token.
 
     Returns `None` if the server sent no such challenge. The URL of the resource metadata (RFC 9728 section 5.1) may
     come from any of the challenges.
@@ -341,8 +342,8 @@ def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
 
 
 def final_refusal(request: RefusedRequest, error: str | None, why: str) -> AuthorizationError:
-    """Return the exception for a request that the server has refused with the code ``error``, and would refuse
-    again."""
+    """Return the exception for a request that the server has refused with the error code ``error``, if sending the
+    request again wouldn't help."""
     known = error if error in _CHALLENGE_CODES else None
     word = "" if known is None else f" ({known})"
     return AuthorizationError(

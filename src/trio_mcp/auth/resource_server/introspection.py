@@ -40,7 +40,7 @@ accepted here."""
 
 @frozen(kw_only=True)
 class IntrospectionVerifier(BuiltInVerifier):
-    """Verifies each token with a request to its issuer (token introspection, RFC 7662).
+    """Verifies each token by asking the issuer of the token (token introspection, RFC 7662).
 
     Use it for tokens that aren't JWTs, and for tokens that can be revoked.
 

@@ -86,8 +86,8 @@ class VerificationKey:
         return self._key.thumbprint()
 
     def has_signed(self, signed: Signed) -> bool:
-        """Return whether the signature of ``signed`` was made with the matching private key, and with an algorithm that
-        this key allows."""
+        """Return whether ``signed`` was signed with the private key that belongs to this key. The algorithm must be one
+        that this key allows."""
         if signed.algorithm not in self.algorithms:
             return False
         return jws.JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)

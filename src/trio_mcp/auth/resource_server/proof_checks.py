@@ -65,7 +65,8 @@ class ProofChecks:
         are stored."""
 
     def share(self, secret: bytes) -> None:
-        """Use the ``secret`` that all replicas share for DPoP nonces, so that replicas accept each other's nonces.
+        """Derive DPoP nonces from ``secret``. All replicas share the secret, so that each replica accepts the nonces of
+        the others.
 
         Has no effect without nonces, or if the server's author has passed a secret for nonces.
         """
@@ -180,7 +181,7 @@ class NonceNeeded(Exception):
 
 
 class ProofNonces:
-    """Creates DPoP nonces, and recognizes them later without having stored them.
+    """Creates DPoP nonces, and recognizes them by their signature, so that nonces needn't be stored.
 
     Each nonce is its creation time, signed with ``secret``.
 
@@ -192,8 +193,8 @@ class ProofNonces:
         self._secret = secrets.token_bytes(32) if secret is None else secret
 
     def share(self, secret: bytes) -> None:
-        """Derive the secret for DPoP nonces from ``secret``, which all replicas share. Has no effect if the server's
-        author has passed a nonce secret."""
+        """Derive the secret for DPoP nonces from ``secret``, which all replicas share. If the server's author has
+        passed a secret for nonces, keep that one."""
         if self._is_own:
             self._secret = derived_key(secret, b"trio-mcp DPoP-Nonce 1")
 

@@ -291,7 +291,8 @@ class Gate:
             self._proofs.share(secret)
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
-        """Return the authenticated caller of a request, or the HTTP response that refuses the request.
+        """Return the authenticated caller of a request, or the HTTP response that refuses the request. Uses only cached
+        results of the token verifier.
 
         Returns `None` if the caller can't be identified without waiting: then call `ask`. Synchronous.
         """
@@ -307,7 +308,8 @@ class Gate:
         return self._decide(head, came, found)
 
     async def ask(self, head: HttpHead) -> Auth | Refusal:
-        """Return the authenticated caller of a request, or the HTTP response that refuses the request.
+        """Return the authenticated caller of a request, or the HTTP response that refuses the request. Calls the token
+        verifier if no result is cached.
 
         Raises nothing except a cancellation: if one of the author's functions raises, the error is logged and the
         request is refused with status 500.

@@ -129,7 +129,7 @@ class SingleFlight(Generic[K, T]):
         cancelled or failed."""
 
     async def ask(self, key: K, question: Callable[[], Awaitable[T]], too_many: T) -> T:
-        """Call the async function ``question`` and return its result.
+        """Call the async function ``question``, which computes the value for ``key``, and return its result.
 
         If another task is running a call with the same ``key``, wait for that call's result instead.
 

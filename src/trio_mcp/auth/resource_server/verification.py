@@ -73,7 +73,7 @@ Verify: TypeAlias = Callable[[str], Awaitable[Principal | None]]
 
 
 class VerifyingObject(Protocol):
-    """An object with a method ``verify`` that verifies tokens."""
+    """Interface for objects that verify tokens."""
 
     async def verify(self, token: str) -> Principal | None:
         """Return the principal of ``token``; `None` if the token isn't valid for this server.
@@ -96,8 +96,8 @@ class VerifierUnavailable(Exception):
 
 
 class BuiltInVerifier(ABC):
-    """Base class of the token verifiers in this package. `Protected` tells a verifier for which resource tokens must
-    be issued."""
+    """Base class of the token verifiers in this package. `Protected` passes to a verifier the resource for which tokens
+    must be issued."""
 
     @property
     def _holds_for(self) -> float:

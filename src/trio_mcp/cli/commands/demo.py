@@ -72,7 +72,7 @@ class DemoFailed(Exception):
 
 
 def run_demo(story: Callable[[Screen], Awaitable[None]] | None = None) -> int:
-    """Run the demo ``story``, and print it on standard output. By default this is the demo of a server over stdio.
+    """Run the demo ``story``, and print it on standard output. The default story is the demo of a server over stdio.
 
     Return the exit status: 0 success, 1 failure, 130 after Ctrl-C.
     """

@@ -103,7 +103,7 @@ class ConnectionOptions(NamedTuple):
 @in_section(CONNECTION)
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the connection options to a command: --config, --era, --timeout, --stderr, --header, --env, --revision,
-    --trust-http, and those of `sign_in_options`.
+    --trust-http, and the token options that `sign_in_options` adds.
 
     The command's function gets the argument ``connection``, a `ConnectionOptions`.
     """

@@ -177,8 +177,8 @@ def _text(value: Any) -> str:
 
 
 def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Compare two texts, and yield their parts with a mark: ``-`` for a part that only ``old`` has, ``+`` for a part
-    that only ``new`` has, and a blank for a common part."""
+    """Compare two texts, and yield their parts. Each part has a mark: ``-`` if only ``old`` has the part, ``+`` if only
+    ``new`` has it, and a blank if both have it."""
     before, after = _PIECE.findall(old), _PIECE.findall(new)
     start, end = _equal_ends(before, after)
     gone, come = before[start : len(before) - end], after[start : len(after) - end]

@@ -108,8 +108,8 @@ class Endpoint:
         return EventReader(self.limits.max_message_bytes)
 
     def frame(self, data: bytes, came_with: RequestId | None = None) -> Frame:
-        """Decode the message in ``data``. ``came_with`` is the id of the request whose response contained it, if
-        any."""
+        """Decode the message in ``data``. If the message came in the response to a request, ``came_with`` is the id of
+        this request."""
         return Frame(decode(data, max_batch=self.limits.max_batch), data, came_with)
 
     def loses(self, session: Session | None, error: HTTPError | StatusPeerError) -> bool:

@@ -144,7 +144,7 @@ class Sessions:
         self._opener.unpark_all()
 
     def report_missed(self) -> None:
-        """Record that the client may have missed notifications of changes."""
+        """Record that the client may have missed notifications about changes on the server."""
         self._has_missed = True
         self._opener.unpark_all()
 

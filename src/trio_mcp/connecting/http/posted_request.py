@@ -113,8 +113,8 @@ class PostedRequest:
         self._scope.cancel(reason=str(error))
 
     async def run(self, places: trio.Semaphore) -> None:
-        """Send the request, and read the response to its end. First wait for ``places``, which limits concurrent
-        requests."""
+        """Wait until ``places`` allows one more concurrent request, send the request, and read the response to its
+        end."""
         error: MCPError | None = None
         with self._scope:
             try:

@@ -144,8 +144,8 @@ class HttpTransport(FramedTransport):
             nursery.start_soon(self._send_notification, message)
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return an outbox that passes requests and cancellations to this transport as objects, not as encoded
-        lines."""
+        """Return an outbox for this transport. The outbox passes requests and cancellations to the transport as
+        objects, because each needs an HTTP request of its own."""
         return _HttpOutbox(high_water, self, recorded)
 
     @trio.lowlevel.enable_ki_protection  # prevent a KeyboardInterrupt between storing the request and starting its task
