@@ -86,8 +86,8 @@ class HandlerLoop:
         return self._run(lambda: answer) if inspect.isawaitable(answer) else answer
 
     def _call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Schedule a plain callback in the event loop. If a hundred callbacks are already waiting for the busy loop,
-        the callback is dropped."""
+        """Schedule a synchronous callback in the event loop. If the event loop is so busy that a hundred callbacks are
+        waiting, drop the callback."""
         if self._room.acquire(blocking=False):
             self._loop.call_soon_threadsafe(self._run_posted, callback, args)
 
@@ -96,7 +96,7 @@ class HandlerLoop:
         callback(*args)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a task of the event loop, and return its result.
+        """Run a function in an asyncio task of the event loop, and return its result.
 
         Cancelling this method cancels the task. The cancellation is raised when the task has ended, or after five
         seconds.

@@ -156,8 +156,8 @@ class UrlRules:
         return origin.host in self.trusted_http_hosts
 
     def _forbids(self, origin: Origin) -> bool:
-        """Return whether the rules forbid the IP address that is the host of a URL, in any notation. Makes no DNS
-        lookup."""
+        """Return whether the host of a URL is an IP address that the rules forbid, in any notation. Host names aren't
+        looked up."""
         rule, address = self.address_rule(origin), _literal(origin.host)
         if rule is None:
             return False

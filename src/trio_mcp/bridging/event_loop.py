@@ -162,8 +162,8 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         self._call.raise_failure()
 
     async def _close_with_loop(self) -> AsyncGenerator[None]:
-        """An async generator that closes this context manager when the event loop ends, because an ending event loop
-        closes its async generators."""
+        """Close this context manager at the end of the event loop. This works because the event loop closes its async
+        generators when it ends."""
         try:
             yield
         finally:

@@ -199,13 +199,13 @@ class SchemaReader:
         return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
 
     def _spend_steps(self, steps: int) -> bool:
-        """Count ``steps`` of work on a schema, and return false if the limit on steps is exceeded."""
+        """Subtract ``steps`` from the steps that are left for reading a schema. Return false if no steps are left."""
         self._left -= steps
         return not self.exhausted
 
     def _own_names(self, members: JSONObject) -> set[str] | None:
-        """Return the JSON types that the schema itself specifies. Returns `None` if it specifies types only in its
-        alternatives."""
+        """Return the JSON types that the schema itself specifies. Returns `None` if only its alternatives, such as
+        those in ``anyOf``, specify types."""
         kind = members.get("type")
         if isinstance(kind, str):
             return {kind[:_LONGEST_CHOICE]}

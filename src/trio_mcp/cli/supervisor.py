@@ -259,7 +259,8 @@ class Supervisor:
         self._changed.set()
 
     async def _wait_for_report(self, slot: _Slot, worker: _Worker, process: Process) -> None:
-        """Wait until ``worker`` has started to listen, then make it the current worker of ``slot``."""
+        """Wait until ``worker`` has started to listen. Then let it replace the previous worker of ``slot``, which is
+        one of the ``count`` places for workers."""
         report = None
         with trio.move_on_after(_SLOW_START) as patience:
             report = await process.listening()
@@ -286,7 +287,8 @@ class Supervisor:
             self._on_ready(report.server)
 
     def _ended(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Handle the end of a worker: remove it from its slot, and decide when the next worker may start."""
+        """Handle the end of a worker: free its slot (one of the ``count`` places for workers), and decide when the next
+        worker may start there."""
         was_present, was_starting = slot.current is worker, slot.starting is worker
         if was_present:
             slot.current = None
@@ -304,7 +306,7 @@ class Supervisor:
             self._pause(slot, worker, status)
 
     def _pause(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Set the time at which the next worker may start in ``slot``, after the end of ``worker``. The pause is longer
+        """Set the time at which another worker may start in place of ``worker``, which has ended. The pause is longer
         after repeated failures."""
         now = trio.current_time()
         is_early = worker.listens_since is None or now - worker.listens_since < _HEALTHY

@@ -227,7 +227,7 @@ class Confirmation:
 
 
 def _reported_by(end: CallOutcome | None) -> CancelResult:
-    """Return how a cancelled call ended, if the server wasn't notified of the cancellation.
+    """Return how a call ended that was cancelled, but whose cancellation wasn't sent to the server.
 
     ``end`` is the outcome of the call's request, or `None` if the request was never sent.
     """
@@ -241,16 +241,16 @@ def _reported_by(end: CallOutcome | None) -> CancelResult:
 
 
 def _after_failure(error: MCPError) -> CancelResult:
-    """Return what is known about a cancelled call after ``error``. Either the call's request or the request for its
-    confirmation failed with this error."""
+    """Return what is known about a cancelled call after ``error``. This is the error of the call itself, or of the
+    request that should tell how the call's handler ended."""
     if isinstance(error, HTTPError):
         return CancelResult("unknown" if error.session_lost or error.status == HTTPStatus.NOT_FOUND else "lost")
     return CancelResult("lost" if isinstance(error, ConnectionLost) else "unknown")
 
 
 def _remaining_grace(now: float) -> float:
-    """Return the seconds that remain for cleanup, less a margin, if this code runs in a handler that was itself
-    cancelled.
+    """If this code runs in a handler that was itself cancelled, return how many seconds of its cleanup time remain,
+    less a margin.
 
     Return infinity outside of a cancelled handler.
     """

@@ -199,8 +199,8 @@ async def _follow_changes(client: Client) -> None:
 
 
 def _streamed_extensions(client: Client) -> list[str]:
-    """Return the names of the server's extensions that send notifications outside of requests, if this client has
-    callbacks for these notifications."""
+    """Return the names of those extensions of the server that send notifications outside of requests, and for which
+    this client has callbacks."""
     rows = [row for row in client.settings.on_notification if not row.of_request and row.is_in(client.revision.name)]
     names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
     return [name for name in names if type((client.server_capabilities.extensions or {}).get(name)) is dict]
@@ -257,7 +257,7 @@ async def _probe(client: Client) -> None:
 
 
 async def _first_success(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
-    """Send ``server/discover`` and, if that request isn't answered in time or is refused, ``initialize``.
+    """Send ``server/discover``. If the request isn't answered in time or is refused, send ``initialize`` as well.
 
     Open the client with the first successful answer. Only this task decides, so that the result doesn't depend on the
     order in which tasks run.
@@ -288,8 +288,8 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
 
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
-    """If the answer to ``server/discover`` has already been read, wait until the attempt ``discovered`` has handled
-    the answer."""
+    """If the answer to ``server/discover`` has already been read, wait until the task of ``discovered`` has handled the
+    answer."""
     asked = any(request.method.name == _DISCOVER for request in client._connection.state.outbound)
     if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()

@@ -173,7 +173,7 @@ class Callbacks:
         return None
 
     def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
-        """Return whether ``pending``, the value that the callback for log messages has returned, is an awaitable.
+        """Return whether ``pending``, the value that the callback ``on_log`` has returned, is awaitable.
 
         If so, store the awaitable, so that `notified` awaits it.
         """

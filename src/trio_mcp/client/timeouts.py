@@ -169,8 +169,8 @@ class KeepAlive:
     pings MAY trigger connection reset)."""
 
     async def _run(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> None:
-        """Ping the server until the connection is lost. Waiting calls then raise `ConnectionLost` instead of being
-        cancelled."""
+        """Ping the server until several pings in a row aren't answered. Then mark the connection as lost, so that
+        waiting calls raise `ConnectionLost`."""
         missed = 0
         try:
             while missed < self.misses:

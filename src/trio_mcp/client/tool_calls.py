@@ -239,8 +239,8 @@ class ToolCalls:
 
 
 def _meta_of(params: JSONObject) -> JSONObject:
-    """Return the ``_meta`` of a call for later requests about its task. The cancel token is left out, because it
-    identifies only the call."""
+    """Return the ``_meta`` of a tool call that was continued as a task, for later requests about this task. The cancel
+    token is left out, because it identifies only the call."""
     if "_meta" not in params:
         return {}
     return {"_meta": {name: value for name, value in params["_meta"].items() if name != CANCEL_TOKEN}}

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, Any, T]:
-    """Run the awaitable ``work``. Each step of ``work`` is run by calling ``run(method, argument)``."""
+    """Run the awaitable ``work`` by calling ``run(method, argument)`` for each of its steps."""
     steps: Any = work.__await__()
     value: Any = None
     thrown: BaseException | None = None

@@ -76,10 +76,8 @@ def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class _AsyncWithOnly(AbstractAsyncContextManager[T]):
-    """A context manager that enters and exits ``inner`` without a stack frame of its own.
-
-    An interrupt in such a frame would leave the connection open.
-    """
+    """Enters and exits ``inner`` without a stack frame of its own, because Ctrl-C in such a frame would leave the
+    connection open."""
 
     def __init__(self, inner: AbstractAsyncContextManager[T], name: str, what: str) -> None:
         self._inner = inner

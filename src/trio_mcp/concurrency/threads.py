@@ -116,7 +116,7 @@ class TrioRun:
 
 
 class _ThreadCall(Generic[T]):
-    """A call that another thread makes in trio's thread, and for which it waits.
+    """A call that another thread makes in trio's thread. The other thread waits for the result.
 
     The call is made at most once, and not after the waiting thread has given up.
     """

@@ -401,7 +401,7 @@ class OAuth(OAuthClient):
         return self._open_keeper(server_url, _UserTokens(self, user_is_asked, lock))
 
     def _settings(self) -> OAuthSettings:
-        """The settings of this `OAuth` object in the form that the OAuth grants use."""
+        """The settings of this `OAuth` object, converted to an `OAuthSettings` object."""
         client = None
         if self.client_id is not None:
             client = PreregisteredClient(client_id=self.client_id, client_secret=self.client_secret, issuer=self.issuer)

@@ -183,7 +183,7 @@ def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization)
 
 
 def _covers(resource: str, server_url: str) -> bool:
-    """Return whether the URL ``resource`` covers the server's URL.
+    """Return whether the protected resource at the URL ``resource`` includes the server at ``server_url``.
 
     It does if both URLs have the same origin, and the path of ``resource`` equals the path of the server's URL or is a
     prefix of it.

@@ -112,8 +112,8 @@ class ClientBindings:
 
 
 def _name_of_binding(client: PreregisteredClient) -> str | None:
-    """Return the name under which the issuer of ``client`` is stored. Returns `None` if the client has neither a secret
-    nor a key.
+    """Return the name under which the storage keeps the issuer of ``client``. Returns `None` if the client has neither
+    a secret nor a private key.
 
     The name doesn't reveal the secret.
     """

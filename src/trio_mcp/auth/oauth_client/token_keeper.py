@@ -223,8 +223,8 @@ class TokenKeeper:
             await self._source._acquire(self._grant_context(stored, bindings, key, challenge), run)
 
     async def _refresh(self, held: TokensInUse) -> None:
-        """Refresh the tokens, or use tokens that another process has refreshed. Stores the fact that a refresh token is
-        no longer valid."""
+        """Refresh the tokens, or use tokens that another process has refreshed. If the authorization server says that
+        the refresh token is invalid, remove it from the storage."""
         held.refresh_at = math.inf  # after a failure, don't refresh again at once
         async with self._record.lock():
             stored = await self._record.load()
@@ -262,8 +262,8 @@ class TokenKeeper:
                 self._is_loaded = True
 
     def _adopts(self, stored: StoredAuthorization, held: TokensInUse | None) -> bool:
-        """Use the tokens in the record ``stored`` from now on, if they differ from the current tokens (``held``) and
-        may be valid.
+        """If the stored tokens differ from the current tokens (``held``) and may be valid, use the stored tokens from
+        now on.
 
         Returns whether the client now uses the stored tokens.
         """

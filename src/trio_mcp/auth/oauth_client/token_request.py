@@ -384,7 +384,7 @@ def _register(
 
 
 def _documented(url: str) -> TokenClient:
-    """Return the client whose client id is ``url``, the URL of its metadata document."""
+    """Return the client that identifies itself with ``url``, the URL of its client metadata document."""
     if not url.startswith("https://") or not urlsplit(url).path.strip("/"):
         raise AuthorizationError("client_metadata_url must be an https URL with a path")
     return TokenClient(client_id=url, auth_method="none", registration=RegisteredClient(client_id=url))

@@ -187,7 +187,7 @@ def audiences(names: Iterable[str]) -> frozenset[str]:
 
 
 def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
-    """Return the ``names`` that may be URLs at the same hosts as the URLs in ``own``, without duplicates.
+    """Return those ``names`` that begin with the scheme and host of a URL in ``own``, without duplicates.
 
     Only these names need to be parsed, which is slow: a token may contain any number of audiences.
     """

@@ -98,7 +98,7 @@ class KeyringTokenStorage(TokenStorage):
             yield
 
     async def _in_place(self) -> TokenStorage | None:
-        """Return the fallback storage if the desktop has no keyring. Returns `None` if the desktop has a keyring.
+        """If the desktop has no keyring, return the fallback storage to use in its place. Otherwise return `None`.
 
         Raises `TokenStorageFailed` if there is neither a keyring nor another storage.
         """

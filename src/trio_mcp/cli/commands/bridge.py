@@ -119,7 +119,7 @@ class _TargetOpener:
 
 
 def _name_of(target: Target) -> str:
-    """Return a name for ``target`` that the bridge uses in its messages to the operator."""
+    """Return a name for ``target``, to be used in the bridge's messages on standard error."""
     if isinstance(target, Command):
         return os.path.basename(cast("str", target.words[0]))
     return unquote(urlsplit(target.url).netloc) or target.url if isinstance(target, Address) else "server"

@@ -105,8 +105,8 @@ def _entries(text: str, section: str) -> JSONObject:
 
 
 def _says(there: Any, entry: JSONObject) -> bool:
-    """Return whether the existing entry of the server in the host's file (``there``) has all members of the new
-    ``entry``."""
+    """Return whether the server's entry in the host's file (``there``) already contains everything that the new
+    ``entry`` contains."""
     return isinstance(there, Mapping) and entry.items() <= cast("Mapping[str, Any]", there).items()
 
 

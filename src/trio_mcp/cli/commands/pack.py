@@ -185,8 +185,8 @@ class _Packing:
         return ENDED_WELL
 
     def _project(self, files: Mapping[str, Path]) -> dict[str, bytes]:
-        """Return a dict from the file name ``pyproject.toml`` to a file with the bundle's dependencies. The dict is
-        empty if hosts don't need the file, or if the folder already has it."""
+        """Return a dict with a generated ``pyproject.toml``, which lists the bundle's dependencies. The dict is empty
+        if hosts need no such file, or if the user's folder contains one."""
         if self.runtime == "python":
             _check_library(files, self.dependencies)
         elif (project := files.get(_PROJECT)) is not None:

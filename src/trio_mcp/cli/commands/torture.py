@@ -112,7 +112,8 @@ def _report(outcome: ScenarioOutcome) -> Iterator[str]:
 
 
 def _summary(outcomes: Sequence[ScenarioOutcome]) -> str:
-    """Return the number of outcomes of each status, by level (MUST, SHOULD, better)."""
+    """Return a text with one line per level (MUST, SHOULD, better). The line contains the number of scenarios for each
+    status, such as passed."""
     counts = Counter((each.scenario.level, each.status) for each in outcomes)
     return "\n".join(
         f"{level}: {', '.join(f'{counts[level, status]} {status}' for status in _MARKS)}" for level in _LEVELS

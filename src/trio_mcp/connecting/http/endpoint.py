@@ -309,8 +309,8 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
 
 
 def _has_method(data: bytes) -> bool:
-    """Return whether ``data``, a message that can't be decoded, is a request or a notification. If so, the client's
-    call continues to wait."""
+    """Return whether ``data``, a message that can't be decoded, has a method, so that it can't be the reply for which a
+    call of the client waits."""
     try:
         return read_head(data).method is not UNSET
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

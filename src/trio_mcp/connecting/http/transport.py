@@ -104,8 +104,8 @@ class HttpTransport(FramedTransport):
         await self._nursery.start(receive_all, self._endpoint, self._replied)
 
     def _replied(self, request_id: RequestId | None) -> None:
-        """Soon close the response to a POST, because its reply has already arrived on the server's stream
-        (HTTP+SSE)."""
+        """The reply to a request has arrived on the server's separate stream (HTTP+SSE), so soon close the response to
+        the POST of this request."""
         if request_id is not None and (posted := self._requests.get(request_id)) is not None:
             posted.abandon()
 
@@ -198,7 +198,7 @@ class HttpTransport(FramedTransport):
             del self._requests[request_id]
 
     async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
-        """Send the last request about a background task, without waiting for other requests.
+        """Send the last request about a background task, in addition to the limit on concurrent requests.
 
         `aclose` waits until this request has ended.
         """
@@ -269,7 +269,8 @@ class HttpTransport(FramedTransport):
         await self._one_way.send(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
-        """Let a call of the client fail, because an answer of the client couldn't be delivered to the server.
+        """Let a call of the client fail, because the client couldn't deliver an answer that the server needs for this
+        call.
 
         The server waits for this answer in the response to the call, and can't be notified.
         """
@@ -294,10 +295,10 @@ class HttpTransport(FramedTransport):
             delivered.set()
 
     async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
-        """Send the notification ``initialized``. The result says whether to send it again later.
+        """Send the notification ``initialized``. If the server, or a proxy in front of it, is too busy, return after
+        how many seconds to send the notification again.
 
-        Return `None` if the server has accepted it. If the server, or a proxy in front of it, is too busy, return after
-        how many seconds to send ``initialized`` again, before any other message.
+        No other message may be sent before. Return `None` if the server has accepted the notification.
         """
         try:
             await self._one_way.send(session, initialized)
@@ -310,8 +311,8 @@ class HttpTransport(FramedTransport):
         return None
 
     async def _live(self, session: Session, delivered: trio.Event, slow: trio.CancelScope) -> None:
-        """Wait until ``notifications/initialized`` was delivered, or until its delivery takes long. Then allow other
-        messages.
+        """Open ``session`` for other messages when ``notifications/initialized`` was delivered, or when its delivery
+        takes too long.
 
         Listen to the server until the session ends, then fail the remaining requests in it.
         """
