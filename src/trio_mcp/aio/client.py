@@ -234,7 +234,7 @@ def open_group(
 
 def _described(loop: HandlerLoop, description: MemberDescription) -> MemberDescription:
     target = description.target
-    if isinstance(target, Address):  # the request hooks of ``auth`` run in the event loop, like callbacks
+    if isinstance(target, Address):  # the hooks for HTTP requests run in the event loop, like callbacks
         hooks = loop.adapt({"on_request": target.on_request, "on_response": target.on_response})
         target = attrs.evolve(target, **hooks)
     return attrs.evolve(description, target=target, options=_adapted(loop, description.options))

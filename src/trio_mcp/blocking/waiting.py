@@ -66,7 +66,7 @@ class BridgedContext(AbstractContextManager[V]):
 
     def __enter__(self) -> V:
         check_may_block()
-        if self._was_entered:  # `_finished` can report only one exit, so refuse to enter twice
+        if self._was_entered:  # the event `_finished` is set only once, so refuse to enter twice
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         news, ended = threading.Event(), self._finished

@@ -63,7 +63,7 @@ async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Await
             call.cancel("the caller is gone")
             raise
         except BaseException as error:
-            # The event loop no longer runs this task: the queue raised its own exception in place of GeneratorExit.
+            # If the event loop is closed, the queue raises its own exception in place of GeneratorExit.
             if loop.is_closed():
                 call.cancel("the caller is gone")
                 raise GeneratorExit from None
@@ -121,7 +121,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
     async def __aenter__(self) -> T:
         loop = running_loop()
-        if self._was_entered:  # `_finished` can report only one exit, so refuse to enter twice
+        if self._was_entered:  # the event `_finished` is set only once, so refuse to enter twice
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         opened, ended = _uncancellable_future(), self._finished

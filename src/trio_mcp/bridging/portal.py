@@ -43,7 +43,7 @@ class TrioPortal:
         self._running_count = 0
         self._idle = trio.Event()
         self._ready = threading.Event()
-        # Use a daemon thread: the interpreter waits for other threads before it calls `_finish`.
+        # Use a daemon thread: at exit, Python would wait for any other thread before it calls `_finish`.
         self._thread = threading.Thread(target=trio.run, args=(self._main,), name="trio-mcp", daemon=True)
         atexit.register(self._finish)
         self._thread.start()

@@ -206,7 +206,7 @@ def _may_not_listen() -> Generator[list[str]]:
             if name in before:
                 setattr(trio_mcp, name, before[name])
             else:
-                delattr(trio_mcp, name)  # delete the replacement, so that the next use of the function imports it again
+                delattr(trio_mcp, name)  # remove the replacement: the next use imports the function again
 
 
 def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:

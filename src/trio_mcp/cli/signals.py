@@ -53,7 +53,7 @@ class Signals:
         self._clock = trio.lowlevel.current_clock()
         self._scope: trio.CancelScope | None = None  # this cancel scope applies the time limit
         self._signal: int | None = None
-        self._loop_ran = threading.Event()  # set by the event loop when the loop runs
+        self._loop_ran = threading.Event()  # set by the event loop, to show that it isn't stuck
         self._over = False
         self._reads, self._writes = os.pipe()
 

@@ -367,7 +367,7 @@ class Turn:
         if self._counts or self._calls or self._over:
             return
         await self._turns.acquire(first=True)
-        # Meanwhile, another task may have resumed this handler, or called a server for it again.
+        # While this task waited, another task may have resumed this handler, or called a server for it.
         if self._counts or self._calls or self._over:
             self._turns.release()
         else:

@@ -516,7 +516,7 @@ class Client(Requests):
             await self._connection.room()
             self._connection.outbox.put_sealed(line)
 
-    # The following methods are for other code of this package, which opens clients and forwards requests.
+    # Methods with which other code of this package opens clients and forwards requests
 
     def _adopt_prior(self) -> bool:
         """Use the revision and capabilities of the earlier discovery response (``prior``), if there is one.

@@ -194,7 +194,7 @@ class Confirmation:
     def _record(self, result: CancelResult, seconds: float) -> None:
         state: Any = result.state
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
-        # Ignore a cleanup time that is longer than the call, because only a small clock difference is possible.
+        # The handler's cleanup can't take longer than the call, so ignore a longer time (the clocks differ little).
         most = (trio.current_time() - self._sent) * 1000 * _DRIFT + _ROUNDING_MS
         said = result.cleanup_ms
         cleanup = said / 1000 if said is not None and 0 <= said <= most else None

@@ -276,7 +276,7 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
         while True:
             await ended.acquire()
             await _until_read(client, discovered)
-            # No checkpoint may follow here, so that no other message can arrive before the decision.
+            # Don't add a checkpoint here: another message could arrive before one of the answers is chosen.
             if discovered.adopt is not None:
                 return discovered.adopt()
             if initialized.adopt is not None:

@@ -358,7 +358,7 @@ class Requests:
         return result if call is None else self._output_schemas.checked(call[1]["name"], result)
 
 
-# The following functions are for other code of this package, which opens clients and forwards requests.
+# Functions with which other code of this package opens clients and forwards requests
 
 
 def meta_in(requests: Requests, revision: Revision) -> JSONObject:
@@ -441,6 +441,6 @@ def _key_of(method: str, params: JSONObject) -> RequestKey | None:
     try:
         text = canonical_value({**params, "_meta": meta})
     except NotSerializable:
-        return None  # sending this request raises the error, so don't raise it here
+        return None  # sending these parameters raises the error, so don't raise it here
     uri, cursor = params.get("uri"), params.get("cursor")
     return RequestKey(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

@@ -97,7 +97,7 @@ class Callbacks:
     def wants(self, event: NotificationReceived) -> bool:
         """Handle the notification ``event`` as far as possible without waiting. Returns whether `notified` must be
         called to handle the rest."""
-        # Most notifications are log messages, often many in a row for the same call, so handle them faster.
+        # Handle log messages faster, because most notifications are log messages, often many for the same call.
         if event.method.name == _LOG:
             only: Any = self.outbound.only
             if only is not self._call or only.end is not None or "_meta" in event.params:

@@ -86,7 +86,7 @@ class CallTimeouts:
                     hint = limits[-1].hint
         except trio.TooSlowError:
             if scope is None or not scope.cancelled_caught:
-                raise  # the expired timeout was set by the caller, not by the client
+                raise  # raise the error unchanged, because the caller itself has set the expired timeout
             # The caller set no timeout, so the error names the option call_timeout, which applies to all calls.
             raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout){hint}") from None
 

@@ -63,7 +63,7 @@ class ToolCalls:
         """Enable or disable tool calls as tasks, depending on the protocol revision and the server's
         ``capabilities``."""
         if revision.result_type:
-            # In modern revisions, the client declares tasks in each request, and must then accept tasks.
+            # In modern revisions, a client that declares tasks in a request must accept a task as the response.
             # Whether the server itself has declared tasks doesn't matter in modern revisions.
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
@@ -182,7 +182,7 @@ class ToolCalls:
         params, revision, on_progress, task = call
         as_tasks = ("required",) if task is None else _AS_TASKS
         supports = self.supports
-        # Return the answer unchanged to a caller that builds the task request itself.
+        # If the caller has added the parameter "task" itself, return the server's answer unchanged.
         if supports is None or "task" in params:
             return await self._outbound.request(_CALL, params, revision, on_progress)
         listings = supports.listings
@@ -300,7 +300,7 @@ class TaskSupports:
     async def _list(self) -> None:
         self.listings += 1
         cursor, seen = cast("str | None", None), set[int]()
-        self._is_whole = True  # `forget` sets this to false if the tools change during the listing
+        self._is_whole = True  # the method `forget` sets this to false if the tools change meanwhile
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})

@@ -214,7 +214,7 @@ class Alarms:
         self._ident = get_ident()
         while True:
             if (due := self._next_due()) > trio.current_time():
-                with trio.CancelScope(deadline=due) as self._sleep:  # `set` may make the deadline earlier
+                with trio.CancelScope(deadline=due) as self._sleep:  # the method `set` may make the deadline earlier
                     await trio.sleep_forever()
             else:
                 self._ring_first()

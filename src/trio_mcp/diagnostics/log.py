@@ -57,7 +57,7 @@ class Writer:
         self._shares: dict[LogShares, int] = {}
         """The log limits (`LogShares`) of the running servers, and how often `enter` was called for each."""
         atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):  # Python lacks this function on Windows, which has no fork
+        if hasattr(os, "register_at_fork"):  # false on Windows, which has no fork
             os.register_at_fork(after_in_child=self._start_again)
 
     def _start_again(self) -> None:

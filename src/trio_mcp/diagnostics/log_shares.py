@@ -83,7 +83,7 @@ def _renew_lock() -> None:
     _lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # Python lacks this function on Windows, which has no fork
+if hasattr(os, "register_at_fork"):  # false on Windows, which has no fork
     os.register_at_fork(after_in_child=_renew_lock)
 
 

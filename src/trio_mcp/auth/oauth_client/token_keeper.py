@@ -97,7 +97,7 @@ class TokenKeeper:
         """Limit all unfinished token requests to a few seconds, because the client is being closed."""
         self._finishing.shorten()
 
-    # The HTTP client calls the following methods.
+    # Methods that the HTTP client calls
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
         """Return the authorization headers of one request: see `Credentials.headers`."""

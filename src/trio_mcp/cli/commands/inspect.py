@@ -132,7 +132,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
                 differing.extend(await differences(card, client))
             offers = ServerOffers(client)
             await offers.collect()
-            text = printed(offers)  # format the text inside the time limit
+            text = printed(offers)  # format the text here, so that the time limit includes it
 
     status = ENDED_WELL
     try:

@@ -199,7 +199,7 @@ def _use_endpoint(endpoint: Endpoint, event: Event) -> None:
         raise HTTPError(HTTPStatus.OK, "the first event of the HTTP+SSE stream must be 'endpoint'")
     http, text = endpoint.http, event.data.decode("utf-8", "replace").strip()
     try:
-        # Require the same origin: a server must not redirect our headers, which may contain tokens, to another server.
+        # Require the same origin: a server must not send the client's headers, such as tokens, to another server.
         origin, target = split_url(urljoin(f"{http.origin}{http.target}", text[: _LONGEST_URL + 1]))
     except ValueError as error:
         raise ProtocolViolation(f"the event 'endpoint' contains an invalid URL: {error}") from None
