@@ -60,8 +60,10 @@ class Fetched:
 
 
 class Fetcher(Protocol):
-    """Interface for objects that send HTTP requests (`Fetch`). `HttpFetcher` implements this interface. Tests can pass
-    a fake implementation to a token verifier."""
+    """Interface for objects that send HTTP requests (`Fetch`). `HttpFetcher` implements this interface.
+
+    Tests can pass a fake implementation to a token verifier.
+    """
 
     async def fetch(self, request: Fetch) -> Fetched:
         """Send ``request`` and return the response, whatever its status.

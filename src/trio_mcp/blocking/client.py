@@ -85,8 +85,10 @@ class LoadedSkill(Wrapper):
 
 
 class Client(Wrapper):
-    """A connection to one server, for blocking code. Any number of threads may use it. The trio version is
-    `trio_mcp.Client`."""
+    """A connection to one server, for blocking code. Any number of threads may use it.
+
+    See `trio_mcp.Client`.
+    """
 
     server_info = PassThrough[Implementation | None]()
     """The name and version that the server reports about itself. Use them for display, never for decisions."""
@@ -176,8 +178,10 @@ class GroupTask(Wrapper):
 
 
 class Group(Wrapper):
-    """A client for many servers at once, for blocking code. Any number of threads may use it. The trio version is
-    `trio_mcp.hosting.Group`."""
+    """A client for many servers at once, for blocking code. Any number of threads may use it.
+
+    See `trio_mcp.hosting.Group`.
+    """
 
     remove = blocking_method(of_group.Group.remove)
     client = wrapped_method(of_group.Group.client, Client)

@@ -39,14 +39,14 @@ CLOSED: Final = "the client was closed"
 
 @define(eq=False)
 class Callback:
-    """A callback with its arguments. It runs in the thread or event loop of the code that has passed the callback. Then
-    ``on_done`` is called."""
+    """A callback with its arguments, which runs in the thread or event loop of the code that has passed the callback.
+    Then ``on_done`` is called."""
 
     function: Callable[[], Any]
     on_done: Callable[[], object]
 
     def run(self) -> None:
-        """Run the callback, which is a plain function, and call ``on_done``."""
+        """Run the callback, which must not be async, and call ``on_done``."""
         try:
             answer = self.function()
             if inspect.iscoroutine(answer) or isinstance(answer, _ContextCoroutine):
@@ -132,8 +132,8 @@ class BridgedCall(Generic[T]):
     # For callbacks
 
     def awaited_callback(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
-        """Return a function for the trio thread that runs ``callback`` in the caller's thread or event loop, and waits
-        until the callback has ended."""
+        """Wrap ``callback`` so that trio code can call it. The callback runs in the thread or event loop of the code
+        that has passed it, and the trio code waits for its end."""
 
         async def ask(*args: Any) -> None:
             done = trio.Event()
@@ -144,8 +144,8 @@ class BridgedCall(Generic[T]):
         return ask
 
     def deferred_callback(self, callback: Callable[..., Any]) -> Callable[..., None]:
-        """Return a function for the trio thread that schedules ``callback`` in the caller's thread or event loop,
-        without waiting for it."""
+        """Wrap ``callback`` so that trio code can call it. The callback is scheduled in the thread or event loop of the
+        code that has passed it, and the trio code doesn't wait."""
 
         def tell(*args: Any) -> None:
             self._deliver(Callback(partial(callback, *args), lambda: None))

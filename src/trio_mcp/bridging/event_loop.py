@@ -95,7 +95,7 @@ def _reason_of(failure: BaseException) -> str:
 
 
 class AsyncBridgedContext(AbstractAsyncContextManager[T]):
-    """A trio context manager for asyncio code. One asyncio task can enter it, and another task can exit it.
+    """A trio context manager that one asyncio task can enter and another task can exit.
 
     Entering the context manager returns the trio value, wrapped in the class ``view``.
 

@@ -121,8 +121,8 @@ if hasattr(os, "register_at_fork"):  # Windows has no forks
 
 
 def run_soon(token: trio.lowlevel.TrioToken, function: Callable[..., Any], *args: Any) -> bool:
-    """Call ``function`` soon in the trio run that ``token`` belongs to. The function must not raise. Returns false if
-    the trio run has ended."""
+    """Call ``function``, which must not raise, soon in the trio run that ``token`` belongs to. Returns false if the
+    trio run has ended."""
     try:
         token.run_sync_soon(function, *args)
     except trio.RunFinishedError:

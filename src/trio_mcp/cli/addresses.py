@@ -242,8 +242,10 @@ def _check_names(host: str, allowed_origins: list[str] | None, allowed_hosts: li
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Return the host and the port in ``text``, such as ``localhost:8000``. The default host is 127.0.0.1. Raises
-    `CommandError` if ``text`` is invalid."""
+    """Return the host and the port in ``text``, such as ``localhost:8000``. The default host is 127.0.0.1.
+
+    Raises `CommandError` if ``text`` is invalid.
+    """
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
         raise CommandError(f"an address must be PORT or HOST:PORT, not {text!r}")

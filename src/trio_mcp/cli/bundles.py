@@ -158,7 +158,8 @@ def _is_left_out(name: str, inside: str, exclude: Sequence[str]) -> bool:
 
 
 def entry_file(file: str, name: str) -> str:
-    """Return the source of the script `ENTRY`, which serves the server in ``file``, a Python file in the bundle.
+    """Return the source code of the bundle's start script (`ENTRY`). The script serves the server in the Python file
+    ``file`` of the bundle.
 
     If the file has several servers, ``name`` is the variable that contains the server to serve.
     """

@@ -76,8 +76,8 @@ class ServerOffers:
         self._found = dict.fromkeys((name for name, pages in self._lists.items() if pages is not None), SILENT)
 
     async def collect(self) -> None:
-        """Request all lists that the server declares, and the list of tools in any case. If the connection
-        fails before any list has arrived, raises the connection's exception."""
+        """Request all lists that the server declares, and always the list of tools. If the connection fails before any
+        list has arrived, raise the connection's exception."""
         wanted = {name: pages for name, pages in self._lists.items() if pages is not None}
         await collect_each(wanted, math.inf, self._found.__setitem__)
         errors = [each.error for each in self._found.values() if each.error and not each.items]

@@ -74,8 +74,10 @@ class Signals:
 
     @contextmanager
     def limited(self, seconds: float | None) -> Generator[None]:
-        """Inside the block, apply the command's time limit, even if the event loop is stuck. ``seconds=None`` means no
-        limit. See `fail_after_work`."""
+        """Inside the block, apply the command's time limit of ``seconds``, even if the event loop is stuck.
+
+        ``None`` means no limit. See `fail_after_work`.
+        """
         if seconds is None:
             yield
             return

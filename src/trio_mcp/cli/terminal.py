@@ -92,8 +92,10 @@ _LARGEST_DRAWN: Final = 1e300
 
 
 class Bar:
-    """A progress bar on the terminal. It needs no thread, because it is drawn only when progress is reported. Calls
-    without progress show no bar."""
+    """A progress bar on the terminal. Calls without progress show no bar.
+
+    The bar needs no thread, because it is drawn only when progress is reported.
+    """
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars

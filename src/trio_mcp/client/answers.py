@@ -63,15 +63,15 @@ class Relay(ABC):
 
     @abstractmethod
     def on_notification(self, event: NotificationReceived) -> None:
-        """Receive a notification of the server as soon as it is read, before any callback runs and before any later
-        reply is handled.
+        """Receive a notification of the server as soon as it is read: before callbacks run, and before replies that
+        arrive later are handled.
 
         Implementations must return quickly and must not raise.
         """
 
     @abstractmethod
     def on_question(self, request: InboundRequest) -> None:
-        """Called as soon as a request of the server (sampling, elicitation, roots) is read.
+        """Receive a request of the server (sampling, elicitation, roots) as soon as it is read.
 
         `ask` is called for the same request afterwards. Implementations must return quickly and must not raise.
         """
@@ -349,8 +349,8 @@ class Turn:
         self._over = False
 
     def yield_turn(self) -> None:
-        """Let another handler run while this handler calls a server. The called server may send this client a request
-        before it replies.
+        """Let another handler run while this handler calls a server. The called server may first send this client a
+        request, which needs a handler, and reply afterwards.
 
         Call `resume` once for each call of this method.
         """

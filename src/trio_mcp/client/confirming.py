@@ -119,14 +119,16 @@ def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
 
 
 class ConfirmScope:
-    """The calls that are made in one `confirm_cancels` block, with the endings of the cancelled calls."""
+    """The calls that are made in one `confirm_cancels` block. For each cancelled call, ``endings`` contains how it
+    ended."""
 
     def __init__(self, within: float) -> None:
         self.within = within
         self.endings: list[CallEnding] = []
 
     def track(self, requests: Requests, method: str, data: Mapping[str, Any]) -> Confirmation | None:
-        """Return a `Confirmation` that tracks a call, or `None` if the call's method has no handler to stop."""
+        """Return a `Confirmation` that tracks a call. Returns `None` for methods such as ``ping``, which the server
+        answers without a handler."""
         if method in _WITHOUT_HANDLER:
             return None
         name: Any = data.get("name", data.get("uri"))
@@ -134,8 +136,8 @@ class ConfirmScope:
 
 
 class Confirmation:
-    """Tracks one call of ``method``. If the call is cancelled, requests from the server how the call's handler
-    ended."""
+    """Tracks one call of ``method``. If the call is cancelled, sends a request to the server to find out how the call's
+    handler ended."""
 
     def __init__(self, scope: ConfirmScope, requests: Requests, method: str, name: str | None) -> None:
         self._scope = scope
@@ -159,7 +161,7 @@ class Confirmation:
         return given if self._token is None else {**(given or {}), CANCEL_TOKEN: self._token}
 
     async def follow(self, sent: Awaitable[T]) -> T:
-        """Await ``sent``, which sends the call and returns its reply. If the call is cancelled, wait until the server
+        """Await ``sent``, which sends the call, and return the reply. If the call is cancelled, wait until the server
         reports how the call's handler ended."""
         self._sent = trio.current_time()
         before = on_leaving.set(self._on_left)

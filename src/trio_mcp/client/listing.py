@@ -180,7 +180,8 @@ class Pages(AsyncIterator[T], Generic[T]):
 
 @frozen
 class Collected(Generic[T]):
-    """The items that could be read from one of a server's lists, and a description of what was wrong with the list."""
+    """The items that could be read from one of a server's lists. If something was wrong with the list, ``problem``
+    describes it."""
 
     items: list[T]
     problem: str | None = None
@@ -192,8 +193,7 @@ class Collected(Generic[T]):
 
     @property
     def remark(self) -> str | None:
-        """A remark about the list for users: what is wrong with the list, or that its capability isn't declared. `None`
-        if all is well."""
+        """A remark for users that describes what is wrong with the list. `None` if nothing is wrong."""
         is_odd = self.is_undeclared and self.items
         return self.problem or ("the server lists them without declaring the capability" if is_odd else None)
 

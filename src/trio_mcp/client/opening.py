@@ -66,15 +66,15 @@ class LostInProbe(ConnectionLost):
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
-        """Return a `LostInProbe` with the same details as ``lost``."""
+        """Convert ``lost`` to a `LostInProbe` exception with the same details."""
         return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 
 @async_with_only("client")
 @asynccontextmanager
 async def open_client(transport: Transport, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
-    """Open a client over a ``transport`` of your own. The client is closed at the end of the block. For ``options``,
-    see `ClientSettings`.
+    """Open a client over a ``transport`` of your own, and close it at the end of the block. For ``options``, see
+    `ClientSettings`.
 
     Raises:
         trio.TooSlowError: Connecting takes longer than ``connect_timeout``.

@@ -43,7 +43,7 @@ class Prior:
 
     @property
     def is_fresh(self) -> bool:
-        """True until the time to live that the server has given the response (``ttlMs``) has passed."""
+        """True while the response may still be used: its time to live (``ttlMs``) hasn't passed yet."""
         return self.expires is None or time.time() < self.expires
 
     def check_server(self, server: str | None) -> None:
@@ -56,7 +56,8 @@ class Prior:
 
 
 def read_prior(data: Any) -> Prior:
-    """Read a discovery response: a saved `Client.discovery`, or a plain result of ``server/discover``.
+    """Read a discovery response: either the saved `Client.discovery` of an earlier client, or a plain result of
+    ``server/discover``.
 
     Raises `ValueError` for anything else, and if the response has no modern revision that the client supports.
     """

@@ -279,7 +279,8 @@ def _outcome(task: DetailedTask) -> JSONObject:
 
 
 class TaskProgress:
-    """Passes the messages of a task to ``on_progress``, after the progress reports of the call that created the task.
+    """Passes the status messages of a task to ``on_progress``. The progress values continue those of the call that
+    created the task.
 
     Each message restarts the `fail_after_silence` limits around the call.
     """
@@ -293,8 +294,7 @@ class TaskProgress:
 
     @property
     def of_call(self) -> OnProgress | None:
-        """The progress callback for the call itself, which is used until the server continues the call as a task.
-        `None` if there is no callback."""
+        """The progress callback for the call that may create the task. `None` if the caller has passed no callback."""
         return None if self._on_progress is None else self._progressed
 
     def _progressed(self, progress: Progress) -> Awaitable[None] | None:

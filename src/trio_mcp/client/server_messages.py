@@ -51,8 +51,8 @@ class _Unconnected:
 
 
 class Callbacks:
-    """Calls the callbacks that the client was opened with. Also calls internal functions that watch for changes on the
-    server.
+    """Calls the callbacks that the user has passed to the client. Also calls functions of this package that watch for
+    changes on the server.
 
     A plain callback for logs is called in the reader, as soon as its message is read: a queue and a task in between
     would double the cost of a log message. All other callbacks wait for their turn in a queue.
@@ -90,7 +90,7 @@ class Callbacks:
         self.relay, self._call = relay, _NO_CALL
 
     def notify_watchers(self, change: Change) -> None:
-        """Pass ``change`` to the internal functions that watch for changes on the server."""
+        """Pass ``change`` to the functions of this package that watch for changes on the server."""
         for watcher in self.watchers:
             watcher(change)
 

@@ -174,7 +174,8 @@ class ChangeStreams:
             yield changes
 
     async def follow_lists(self, declared: ServerCapabilities, patience: float, ask: Ask) -> None:
-        """Subscribe to changes of the server's lists, so that the callbacks are called.
+        """Subscribe to changes of the server's lists, so that the client can call the user's callbacks for these
+        changes.
 
         Only changes that are ``declared`` in the server's capabilities are requested.
 

@@ -59,15 +59,15 @@ class CallTimeouts:
                 yield scope
 
     def around_call(self) -> AbstractContextManager[Any]:
-        """Apply the timeouts of a call to the block. Raises `trio.TooSlowError` if the client's ``call_timeout``
-        expires."""
+        """Apply the timeouts of a call to the block. Raises `trio.TooSlowError` if the client's ``call_timeout`` has
+        passed."""
         limits = call_limits()
         if limits:
             return self._known(limits)
         return UNLIMITED if self._seconds == inf else self._limited()
 
     def around_wait(self) -> AbstractContextManager[Any]:
-        """Apply only the caller's own timeouts to the block, and not the client's ``call_timeout``.
+        """Apply to the block only the timeouts that the caller has set, and not the client's ``call_timeout``.
 
         Use it if the block waits for more than the response to one request, such as for the end of a task.
         """
@@ -104,7 +104,7 @@ class CallTimeouts:
                 _resume(limits)
 
     def user_is_asked(self) -> AbstractContextManager[None]:
-        """Pause timeouts inside the block, while the user answers a request of the server.
+        """Pause all timeouts inside the block, because the user is answering a request of the server.
 
         The timeouts of the call that the request belongs to are paused or, if this call is unknown, all timeouts.
         """

@@ -148,8 +148,8 @@ class ToolCalls:
             task.abandon()
 
     def known(self, task_id: str, params: JSONObject, revision: Revision) -> RemoteTask:
-        """Return an object for the task ``task_id``, without sending a request. Every later request about the task
-        contains ``params``."""
+        """Return an object for the server's task with the id ``task_id``, without sending a request. Later requests
+        about the task contain ``params``."""
         ask, forget = self._ask_for(params, revision), self._forget_for(params, revision)
         if revision.result_type:
             return ExtensionRemoteTask(task_id, ask, forget, self._answering(revision))

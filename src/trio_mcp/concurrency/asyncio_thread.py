@@ -234,7 +234,7 @@ class LoopCalls:
             scope.cancel(reason="the handler has returned")
 
     async def end_waiting(self) -> bool:
-        """Cancel the calls of trio functions for which asyncio tasks wait now.
+        """Cancel all calls of trio functions for which asyncio tasks are waiting at the moment.
 
         Like a nursery, wait until these calls have ended, even if this task is cancelled. Return true if there were any
         such calls. Called in trio's thread.

@@ -35,7 +35,7 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
 
 
 class Caller:
-    """The sender of requests to a server, for limits that are shared fairly.
+    """The sender of requests to a server. Limits of the server are shared fairly between all callers.
 
     A `Caller` is a principal, network address or process, or one connection, session or client of it. Each `Caller`
     counts how much of the server's limits it uses.
@@ -269,7 +269,8 @@ class HeldBytes:
 
 
 class EvictionQueue(Generic[T]):
-    """Keeps the items of a server's callers, such as sessions, and selects the item to remove if there are too many.
+    """Keeps the items of each of a server's callers, such as sessions. If there are too many items, it selects the item
+    to remove.
 
     When a caller has too many items, the oldest item is evicted from the caller's connection or client with the most
     items.

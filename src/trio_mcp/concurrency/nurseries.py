@@ -103,7 +103,7 @@ def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 
 
 class ServiceNursery:
-    """Runs background tasks that serve the body of an ``async with`` block: see `open_service_nursery`."""
+    """Runs background tasks until the body of an ``async with`` block has ended: see `open_service_nursery`."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -190,7 +190,7 @@ class _Started:
 
 @asynccontextmanager
 async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
-    """Open a nursery for background tasks that serve the body of the ``async with`` block.
+    """Open a nursery for background tasks that the body of the ``async with`` block needs, such as a writer.
 
     The tasks are cancelled, with ``reason``, when the block ends, and not earlier.
 

@@ -178,7 +178,7 @@ class ActiveRuns:
 
     @contextmanager
     def register(self) -> Generator[None]:
-        """Let other threads find the current trio run while the ``with`` block runs."""
+        """Inside the ``with`` block, the current trio run uses the object, and other threads can find this trio run."""
         run = current_run()
         with self._lock:  # wait while `call_in_run` changes the object in another thread
             self._runs.append(run)

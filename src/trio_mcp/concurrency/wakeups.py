@@ -203,7 +203,7 @@ class Alarms:
         return alarm
 
     def stopped(self) -> None:
-        """Called by an `Alarm` after it was stopped."""
+        """Record that an alarm was stopped. If many alarms in the heap were stopped, remove them from the heap."""
         self._set = max(self._set - 1, 0)
         if len(self._heap) > 2 * self._set + _SPARE:
             self._heap = [entry for entry in self._heap if entry[2].is_set]

@@ -41,7 +41,7 @@ async def run_in_worker(
     graces: Callable[[], Graces],
     abandoned: Callable[[], object] | None = None,
 ) -> T:
-    """Run ``call`` in a worker thread, and return its result. ``share`` limits how many threads the caller can use.
+    """Run ``call`` in a worker thread, and return its result. ``share`` limits how many threads one caller can use.
 
     Tasks that call this function one after another, with no other task running in between, get their threads in the
     same order.
@@ -267,7 +267,7 @@ class SlotState(IntEnum):
 
 
 class Workers:
-    """The worker threads in which a server runs its plain handlers, for all callers together.
+    """The worker threads in which a server runs its synchronous handlers. The threads are shared by all callers.
 
     Up to ``running`` threads run. Up to ``asking`` more wait for an answer of their peer, so that a call that waits for
     a thread never waits for a client's user. Abandoned threads count separately: if there are ``abandoned`` of them, no
@@ -332,7 +332,7 @@ class Workers:
         self._has_logged = False
 
     def remove_abandoned(self, slot: WorkerSlot) -> None:
-        """Called when the abandoned thread of ``slot`` has ended."""
+        """Forget the call in the abandoned thread of ``slot``, because the thread has ended."""
         self._abandoned_calls.pop(slot, None)
 
     def refusal(self) -> CodedError:
@@ -354,7 +354,7 @@ class Workers:
 
 
 class WorkerShare:
-    """The worker threads that ``caller`` may use.
+    """The share of the worker threads that ``caller`` may use.
 
     Their number is limited so that enough threads are left for other callers. ``within`` is the share of the caller
     that ``caller`` belongs to, or `None`.
@@ -466,7 +466,7 @@ class WorkerShare:
 
 
 class WorkerSlot:
-    """Counts one worker thread towards the limits, from its start to its end.
+    """Counts one worker thread towards the limits on threads, from its start to its end.
 
     An abandoned thread is counted until it ends. A `WorkerSlot` is passed to `trio.to_thread.run_sync` as its limiter.
     """

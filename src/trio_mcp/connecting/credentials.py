@@ -53,7 +53,7 @@ async def open_credentials(
 
 
 def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether a response demands other credentials, because the token, its scopes or its nonce are missing or
+    """Return whether a response asks for other credentials: the token, its scopes or its DPoP nonce are missing or
     invalid."""
     # 2026-07-28 authorization, Error Handling, defines the statuses 400, 401 and 403.
     # RFC 9449 section 9: a server may also refuse a request to require a nonce.

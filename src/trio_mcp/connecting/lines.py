@@ -26,8 +26,8 @@ Connect: TypeAlias = Callable[[], Awaitable[trio.SocketStream]]
 
 @async_with_only("client")
 def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Connect to a server on a TCP port. Each message is one line. Yields a `Client`, which is closed at the end of the
-    block.
+    """Connect to a server on a TCP port, with one message per line. Yields a `Client`, which is closed at the end of
+    the block.
 
     ``options``: see `ClientSettings`. Raises the errors of `open_client`, and also:
 
@@ -41,7 +41,8 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
 
 @async_with_only("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Connect to a server on a Unix socket. Each message is one line. Yields a `Client`, like `open_tcp`.
+    """Connect to a server on a Unix socket, with one message per line. Yields a `Client`, which is closed at the end of
+    the block.
 
     For ``options``, see `ClientSettings`.
     """

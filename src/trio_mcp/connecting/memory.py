@@ -40,7 +40,7 @@ async def open_memory(
 @async_with_only("")
 @asynccontextmanager
 async def open_server(server: Servable, channel: Transport, *, stateless: bool = False) -> AsyncGenerator[None]:
-    """Run ``server`` inside the block, for one client at the other end of ``channel``.
+    """Inside the block, run ``server`` for one client. The client uses the other end of ``channel``.
 
     The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and exits
     the server's lifespan. The loss of the connection isn't raised here. ``stateless``: see `ServingOptions`.

@@ -69,7 +69,7 @@ class Writer:
 
     @property
     def serving(self) -> bool:
-        """True while a server is running, so that log records are written in the thread."""
+        """True while a server is running. Then log records are written in the log thread."""
         return bool(self._shares)
 
     def enter(self, shares: LogShares) -> None:
@@ -213,7 +213,7 @@ def _nothing() -> None:
 
 
 def is_writable(descriptor: int) -> bool:
-    """Return true if a write to ``descriptor`` wouldn't block, because it would succeed or fail at once.
+    """Return true if a write to ``descriptor`` would return or fail at once, without blocking.
 
     Always true on Windows, where only sockets can be checked.
     """
@@ -343,8 +343,8 @@ def new_share(caller: Caller) -> LogShare:
 
 @asynccontextmanager
 async def log_in_thread() -> AsyncGenerator[None]:
-    """Write the log in a thread while the ``with`` block runs, so that the server needn't wait for the reader of its
-    log.
+    """Inside the ``with`` block, write the log in a thread. So the server needn't wait if the log's output, such as a
+    pipe, is blocked.
 
     At the end, the block waits for unwritten records, for half a second at most; the thread continues with the rest. If
     records are left because standard error isn't read, later text for standard error is discarded. Otherwise even the

@@ -214,13 +214,13 @@ class LogShares:
         count.held_back += number
 
     def due_in(self) -> float | None:
-        """Return the seconds until the next report of suppressed log records is due, or `None` if there is no
-        report."""
+        """Return the number of seconds until the next report of suppressed log records must be written, or `None` if no
+        record was suppressed."""
         with _lock:
             return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
 
     def due(self) -> list[logging.LogRecord]:
-        """Return the reports of suppressed log records that are due now.
+        """Return the reports of suppressed log records that must be written now.
 
         There is one for each kind of log records whose time window is over, with the number of suppressed records.
         """

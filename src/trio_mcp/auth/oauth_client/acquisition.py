@@ -60,7 +60,7 @@ class TokensInUse:
     def of(
         cls, stored: StoredAuthorization, now: float, *, since: float = -math.inf, is_granted: bool = False
     ) -> TokensInUse | None:
-        """Return the tokens in the stored record ``stored``.
+        """Return a `TokensInUse` object with the tokens in the stored record ``stored``.
 
         ``now`` is the time in seconds since the epoch. Returns `None` if the record has no tokens, or if they are bound
         to a DPoP key that is lost.
@@ -180,8 +180,8 @@ visitor is `None` if no user takes part."""
 
 
 class TokenSource(ABC):
-    """Base class of the OAuth grants. A grant is a way to get tokens. Each object also contains the client's
-    credentials.
+    """Base class of the OAuth grants, the ways to get tokens. An object also contains the client's credentials for the
+    grant.
 
     By default a grant needs no user, and its tokens aren't refreshed.
     """

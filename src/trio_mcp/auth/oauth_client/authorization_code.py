@@ -72,7 +72,7 @@ class _SignInRequest:
 
 
 def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
-    """Sign the user in, and return the tokens.
+    """Send the user to the sign-in page of the authorization server, and return the tokens that the server issues.
 
     Finds the authorization server, registers the client if needed, and opens the sign-in page.
 

@@ -87,8 +87,12 @@ def _check(url: str) -> None:
 
 
 async def open_in_browser(url: str) -> None:
-    """Open ``url`` in the user's browser. This function is the default for the option ``on_visit`` of `OAuth`. It uses
-    no shell, and may be cancelled at any time."""
+    """Open ``url`` in the user's browser, without a shell. This call may be cancelled at any time.
+
+    The function is the default for the option ``on_visit`` of `OAuth`.
+
+    This function is the default for the option ``on_visit`` of `OAuth`.
+    """
     import webbrowser  # imported late, because only a sign-in opens a browser
 
     # A text-mode browser runs until the user quits it, so if this call is cancelled, its thread is abandoned.

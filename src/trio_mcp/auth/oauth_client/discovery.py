@@ -230,8 +230,8 @@ def scopes_in(text: str) -> tuple[str, ...]:
 
 
 def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, context: GrantContext) -> tuple[str, ...]:
-    """Return the OAuth scopes to request at the authorization server ``found``. If the result is empty, send the
-    request without the parameter ``scope``.
+    """Return the OAuth scopes to request at the authorization server ``found``. If there are none, requests must not
+    have the parameter ``scope``.
 
     The result includes the scopes that were requested there before, so that a step-up loses none. It also includes the
     ``configured`` scopes or, without them, what the server suggests: the challenge, else the ``scopes_supported`` of

@@ -88,7 +88,10 @@ class ClientBindings:
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
         """Record that the credentials of ``client`` will be sent to ``issuer``. The next call of `settle` stores that
-        the credentials belong to this issuer. Synchronous."""
+        the credentials belong to this issuer.
+
+        Synchronous.
+        """
         name = _name_of_binding(client)
         if name is not None:
             self._claimed[name] = issuer

@@ -116,7 +116,7 @@ class TokenKeeper:
         return self._current.headers(method, self._server_url, self._nonce, self._now())
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Store the new DPoP nonce in the headers of a response, if there is one: see `Credentials.noticed`."""
+        """If the headers of a response contain a new DPoP nonce, store the nonce: see `Credentials.noticed`."""
         nonce = headers.get("dpop-nonce")
         if nonce is not None and _NONCE.fullmatch(nonce):
             self._nonce = nonce

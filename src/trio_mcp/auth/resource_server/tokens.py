@@ -65,7 +65,10 @@ class TokenCheck:
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
         """Return the cached verification result for ``token``: its principal, or ``"bad"`` for an invalid token.
-        Returns `None` if nothing is cached. Synchronous."""
+        Returns `None` if nothing is cached.
+
+        Synchronous.
+        """
         return self._cached(_digest(token))
 
     async def find(self, token: str) -> Verdict:

@@ -309,8 +309,8 @@ _stored_files: Final = msgspec.json.Decoder(_StoredFile)
 
 @frozen
 class FileTokenStorage(TokenStorage):
-    """Stores token records in a folder, with one file for each server. Only this user can read the files. Several
-    processes may use the folder.
+    """Stores token records in a folder that several processes may use. There is one file per server, which only this
+    user can read.
 
     The default ``folder`` is ``$XDG_STATE_HOME/trio-mcp/tokens`` (``~/.local/state``), on macOS ``~/Library/Application
     Support/trio-mcp/tokens``. A record is replaced atomically: when `save` returns, the new one is on the disk, and

@@ -107,7 +107,7 @@ class _TaskRequest(CommandRequest[R], Generic[R]):
     answers_tasks = False
 
     async def prepare(self, client: Client) -> None:
-        """Check that the server supports tasks. Raises `NotOffered`."""
+        """Raise `NotOffered` if the server doesn't support tasks."""
         declared = client.server_capabilities
         if declared.tasks is None and TASKS_EXTENSION not in (declared.extensions or {}):
             raise NotOffered("the server does not support tasks")
@@ -179,7 +179,7 @@ class ListTasks(_TaskRequest["list[TaskState]"]):
     era = "legacy"
 
     async def prepare(self, client: Client) -> None:
-        """Check that the server can list tasks. Raises `NotOffered`."""
+        """Raise `NotOffered` if the server can't list tasks."""
         await super().prepare(client)
         declared = client.server_capabilities.tasks
         if client.revision.tasks != "core":

@@ -318,7 +318,7 @@ def _has_method(data: bytes) -> bool:
 
 
 def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
-    """Take a message from a stream that doesn't belong to a request, and put it into the inbox.
+    """Put a message into the inbox that has arrived on a stream of the server, and not in the response to a request.
 
     Return false, and ignore the message, if it is a reply (2025-11-25 transports, Listening for Messages from the
     Server).

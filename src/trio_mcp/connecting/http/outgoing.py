@@ -91,7 +91,8 @@ class Sessions:
 
     @property
     def has_stream(self) -> bool:
-        """True if the server has opened a stream in the current session for messages that don't belong to a request."""
+        """True if the server sends messages that belong to no request on a separate stream, and this stream is open in
+        the current session."""
         return self.current is not None and self.current.has_stream
 
     @property
@@ -149,7 +150,8 @@ class Sessions:
         self._opener.unpark_all()
 
     async def wait_for_trouble(self) -> None:
-        """Wait until a new session must be opened, or until the client may have missed notifications of changes."""
+        """Wait until the client must open a new session, or until the client may have missed notifications about
+        changes."""
         while not (self.is_wanted or self._has_missed):
             await self._opener.park()
         self._has_missed = False

@@ -338,7 +338,7 @@ async def _finish(reply: Reply) -> None:
 
 
 def session_of(message: object, request: OutboundFrame, session_id: str | None) -> Session | None:
-    """Return the session that the server has opened with ``message``, its reply to ``initialize``.
+    """Return the session that the server has opened. ``message`` is its reply to ``initialize``.
 
     ``request`` is the ``initialize`` request, and ``session_id`` the id of the session.
 

@@ -69,12 +69,12 @@ def is_good(reply: Reply) -> bool:
 
 
 def is_passing(status: int) -> bool:
-    """Return whether a refusal with this HTTP ``status`` is temporary, so that another attempt may succeed."""
+    """Return whether the server may accept the request later, although it now refuses it with the HTTP ``status``."""
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
 
 
 def is_about_session(error: HTTPError | StatusPeerError) -> bool:
-    """Return whether an error response means that the server doesn't know the session.
+    """Return whether an error response means that the server doesn't know the client's session.
 
     This is so for status 404 or 410, for 400 with a matching text, and for the error code of the TypeScript SDK.
     """
