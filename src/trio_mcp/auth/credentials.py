@@ -90,8 +90,8 @@ class RefusedRequest:
 
 
 class Credentials(Protocol):
-    """Interface for the tokens with which one client authorizes its requests to one server. All requests of the client
-    share the tokens."""
+    """Interface for objects that authorize the requests of one client to one server. All requests share the tokens in
+    the object."""
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers that authorize one request with the HTTP method ``method``.

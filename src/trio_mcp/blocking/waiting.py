@@ -94,7 +94,7 @@ class BridgedContext(AbstractContextManager[V]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. The work ends when this context manager exits, at the latest."""
+        """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
         assert self._context is not None, "it was entered"
         return self._context.start(work)
 

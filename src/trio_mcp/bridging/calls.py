@@ -62,8 +62,8 @@ call. Raises `RuntimeError` if the caller no longer exists."""
 
 
 class BridgedCall(Generic[T]):
-    """A call of ``function`` in the trio thread, started by another thread. The function ``deliver`` takes callbacks of
-    the call to that thread."""
+    """A call of ``function`` in the trio thread, started by another thread. ``deliver`` passes the callbacks of the
+    call to the other thread."""
 
     def __init__(self, function: Callable[[], Awaitable[T]], deliver: DeliverCallback) -> None:
         self._function = function
@@ -78,7 +78,7 @@ class BridgedCall(Generic[T]):
 
     @property
     def has_started(self) -> bool:
-        """True if a trio thread has begun to run the call."""
+        """True if the trio thread has begun to run the call."""
         return self.portal is not None
 
     # Methods that run in the trio thread
@@ -184,8 +184,8 @@ def call_contained(handler: Callable[..., T], *args: Any) -> T:
 
 
 def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return ``functions``, the handlers of a client. Each synchronous function is wrapped in `call_contained`, and
-    async functions are unchanged."""
+    """Return ``functions``, the handlers of a client. Each synchronous function is wrapped in `call_contained`, so that
+    it can't end the trio thread with, for example, `SystemExit`."""
     return {
         key: partial(call_contained, each) if callable(each) and not is_async(each) else each
         for key, each in functions.items()

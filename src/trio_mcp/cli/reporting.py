@@ -97,7 +97,7 @@ class ServerOffers:
 
     @property
     def era(self) -> str:
-        """Whether the connection's protocol revision is ``legacy`` (2025-11-25 and older) or ``modern``."""
+        """``"legacy"`` if the connection's protocol revision is 2025-11-25 or older, otherwise ``"modern"``."""
         return "legacy" if self.client.revision.handshake else "modern"
 
     def as_json(self) -> JSONObject:

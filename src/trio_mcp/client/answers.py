@@ -113,7 +113,7 @@ class Answers:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that the client declares to a modern server.
+        """The capabilities that the client declares to a server with a modern protocol revision (2026-07-28 or later).
 
         They contain the kinds of requests that this client has a handler for, that another client answers later, or
         that are forwarded.
@@ -164,8 +164,8 @@ class Answers:
     def prepare(
         self, method: str, params: Any, revision: Revision, key: str | None = None, *, of_task: bool = False
     ) -> Answer:
-        """Return a function that answers this request of the server (sampling, elicitation, roots). No handler runs
-        until that function is called.
+        """Return a function that answers a request of the server (sampling, elicitation, roots). No handler runs until
+        that function is called.
 
         ``key`` identifies the request among the requests of its call, for a relay. ``of_task``: true if a task sent the
         request, so that another client may answer it later. Raises `CodedError` for an undeclared method (-32601), an

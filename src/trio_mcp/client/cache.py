@@ -124,8 +124,8 @@ class PendingAnswer:
 
 
 class ResponseCache:
-    """Cached responses of modern servers, for any number of clients. Each response is kept for as long as its server
-    allows.
+    """Cached responses of servers with modern protocol revisions, for any number of clients. Each response is kept for
+    as long as its server allows.
 
     Callers get copies, so no caller can change a cached response. `partition` decides which responses a caller may see.
     A cache belongs to one `trio.run` and uses the clock of that run. Any thread may remove responses or mark them as

@@ -171,8 +171,8 @@ class Client(Requests):
 
     @property
     def discovery(self) -> JSONObject | None:
-        """The server's response to ``server/discover``, as a JSON object that you can save and pass as ``prior`` later.
-        `None` for a legacy server.
+        """The server's response to ``server/discover``, as a JSON object that you can save. `None` if the server has a
+        legacy protocol revision.
 
         Pass it as the option ``prior`` of a later client of the same server, which then connects without a round trip.
         The object contains the server's description of itself, and a hash of its address or command, but no
@@ -453,8 +453,8 @@ class Client(Requests):
             self._legacy_session.log_level = level
 
     async def ping(self) -> None:
-        """Wait until the server has answered a ping. Modern revisions have no ping, so the client sends
-        ``server/discover``."""
+        """Wait until the server has answered a ping. Protocol revisions from 2026-07-28 have no ping, so
+        ``server/discover`` is sent in its place."""
         if "ping" in self.revision._methods:
             await self.request("ping", None, EmptyResult)
         else:
@@ -466,7 +466,8 @@ class Client(Requests):
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
-        """Notify a legacy server that the client's roots have changed.
+        """Notify the server that the client's roots have changed. Only servers with a legacy protocol revision get this
+        notification.
 
         Waits while the queue of outgoing messages is full. If cancelled meanwhile, sends nothing.
 
@@ -583,8 +584,8 @@ def adopt(
     instructions: str | None,
     discovered: Discovered | None = None,
 ) -> None:
-    """Set the protocol revision that ``client`` uses from now on. ``discovered`` is the discovery response of a modern
-    server."""
+    """Set the protocol revision that ``client`` uses from now on. ``discovered`` is the server's response to
+    ``server/discover``, if there was one."""
     client.revision = client._connection.state.revision = revision
     client._meta = {} if revision.handshake else meta_in(client, revision)
     client._tool_calls.adopt(revision, capabilities)
@@ -612,8 +613,8 @@ def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Voca
 
 @define(eq=False)
 class LegacySession:
-    """The state that a legacy server keeps for a client: log level and subscriptions. If the server loses the session,
-    the client restores this state."""
+    """The state of a client's session with a server of a legacy protocol revision: log level and subscriptions. If the
+    server loses the session, the client restores this state."""
 
     log_level: LogLevel | None = None
     """The lowest level of log messages that the client has requested; `None` if the client never set a level."""

@@ -61,8 +61,8 @@ body that isn't JSON-RPC."""
 
 
 class LostInProbe(ConnectionLost):
-    """The connection was lost before the server answered ``server/discover``. Some legacy servers crash when they
-    receive that request."""
+    """The connection was lost before the server answered ``server/discover``. Some servers with a legacy protocol
+    revision crash when they receive that request."""
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
@@ -188,8 +188,8 @@ def _client_of(channel: FramedTransport, settings: ClientSettings, timeouts: Cal
 
 
 async def _follow_changes(client: Client) -> None:
-    """Open the ``subscriptions/listen`` streams for the client's callbacks. On these streams, a modern server reports
-    its changes."""
+    """Open the ``subscriptions/listen`` streams on which a server with a modern protocol revision reports changes, so
+    that the client's callbacks are called."""
     settings, streams = client.settings, client._change_streams
     if client.revision.changes == "listen" and settings.on_list_changed is not None:
         await streams.follow_lists(client.server_capabilities, settings.probe_timeout, partial(open_stream, client))
@@ -226,7 +226,8 @@ async def _negotiate(client: Client, legacy_first: bool) -> None:
 
 
 async def negotiate_modern(client: Client) -> None:
-    """Negotiate the revision with a server that is known to be modern. Raises the same errors as `discover`."""
+    """Negotiate the protocol revision with a server that is known to have modern revisions. Raises the same errors as
+    `discover`."""
     try:
         await discover(client)
     except PeerError as error:
@@ -236,7 +237,7 @@ async def negotiate_modern(client: Client) -> None:
 
 
 async def _probe(client: Client) -> None:
-    """Detect whether the server is modern or legacy (2026-07-28 stdio, Backward Compatibility).
+    """Detect whether the server has modern or legacy protocol revisions (2026-07-28 stdio, Backward Compatibility).
 
     The client sends ``server/discover`` first. The server is legacy if it sends no answer, or an error that modern
     servers don't send.
@@ -323,7 +324,7 @@ class _Attempt:
 
 
 async def discover(client: Client) -> None:
-    """Send ``server/discover``, and use the newest modern revision that client and server have in common.
+    """Send ``server/discover``, and use the newest modern protocol revision that client and server have in common.
 
     Raises the error with which the server answers, and `PeerError` if the server has only legacy revisions.
     """
@@ -371,8 +372,8 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
-    """Return a tuple with the newest legacy revision that client and server have in common, if ``error`` shows that the
-    server supports only legacy revisions.
+    """If ``error`` shows that the server has only legacy protocol revisions, return a tuple with the newest of them
+    that the client supports.
 
     Return an empty tuple for any other error, and if there is no error. Raises `ProtocolViolation` if the client
     supports none of the offered revisions.
@@ -394,14 +395,14 @@ def _supported(error: PeerError) -> list[str]:
 
 
 def _nothing_in_common(error: PeerError) -> ProtocolViolation:
-    """Return the error for a modern server that has no modern revision in common with the client. In this case, the
-    client tries no legacy revision."""
+    """Return the error for a server that has modern protocol revisions, but none in common with the client. In this
+    case, the client tries no legacy revision."""
     names = ", ".join(name[:40] for name in _supported(error)[:10]) or "unknown"
     return ProtocolViolation(f"no modern revision in common with the server, which has {names}")
 
 
 async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
-    """Open a legacy session with ``initialize`` and use the revision that the server chooses.
+    """Open a session of a legacy protocol revision with ``initialize``, and use the revision that the server chooses.
 
     The client offers the revision of its settings, by default ``wanted``. Raises the error with which the server
     answers, and `ProtocolViolation` if the server chooses a revision that the client doesn't support.
@@ -449,8 +450,8 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
 
 
 def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revision | None:
-    """Return the newest legacy revision that the server names when it refuses ``initialize``, in the error's data or
-    message.
+    """The server has refused ``initialize`` with ``error``. Return the newest legacy protocol revision that the error's
+    data or message names.
 
     If the error names no revision but is about the version, or has HTTP status 400, return an older revision to try.
     """
@@ -505,18 +506,18 @@ _MOST_KNOWN: Final = 256
 
 
 class LegacyServers:
-    """The last 256 legacy servers that this process has connected to (2026-07-28 versioning: clients SHOULD cache the
-    result of the detection)."""
+    """The last 256 servers to which this process has connected with a legacy protocol revision (2026-07-28 versioning:
+    clients SHOULD cache the result of the detection)."""
 
     def __init__(self) -> None:
         self._known = BoundedDict[Hashable, None](_MOST_KNOWN)
 
     def is_known(self, server: Hashable) -> bool:
-        """Return whether ``server`` was a legacy server when this process last connected to it."""
+        """Return whether ``server`` had a legacy protocol revision when this process last connected to it."""
         return server in self._known
 
     def record(self, server: Hashable, *, is_legacy: bool) -> None:
-        """Record whether ``server`` is modern or legacy."""
+        """Record whether ``server`` has a legacy or a modern protocol revision."""
         if is_legacy:
             self._known[server] = None
         else:

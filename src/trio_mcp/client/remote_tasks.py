@@ -241,7 +241,7 @@ class _TaskQuestions:
         return dict(self._answers)
 
     def mark_sent(self, given: dict[str, Any]) -> None:
-        """Record that the answers ``given`` were sent to the server."""
+        """Record that the answers in ``given`` were sent to the server."""
         for key in given:
             del self._answers[key]
 

@@ -362,7 +362,7 @@ class Requests:
 
 
 def meta_in(requests: Requests, revision: Revision) -> JSONObject:
-    """Return the ``_meta`` that each request of a client has in a modern revision (2026-07-28 basic, Per-request
+    """Return the ``_meta`` that each request of a client has in protocol revisions from 2026-07-28 (basic, Per-request
     protocol fields)."""
     meta: JSONObject = {
         PROTOCOL_VERSION: revision.name,

@@ -67,7 +67,7 @@ def structured(method: str, result: Any, result_type: type[T], faults: FaultLog)
 
 
 def check_result_type(method: str, result: Any) -> None:
-    """Raise `ProtocolViolation` unless the result of a modern server has the result type ``complete``.
+    """Raise `ProtocolViolation` unless a result has the result type ``complete``, as in modern protocol revisions.
 
     A result without a result type is complete, and an unknown result type is invalid (2026-07-28 basic, ResultType).
     """
@@ -93,8 +93,8 @@ class Completed:
 
 
 class InputRounds:
-    """Sends requests to a modern server. If the server requires input (sampling, elicitation, roots), sends the request
-    again with the answers.
+    """Sends requests in a modern protocol revision. If the server requires input (sampling, elicitation, roots), sends
+    the request again with the answers.
 
     All state of a call is local to its own `request`: answers and ``requestState`` of one call never reach another
     call.
@@ -128,7 +128,7 @@ class InputRounds:
         tells_deadline: bool = True,
         of_any_type: bool = False,
     ) -> Completed:
-        """Send a request to a modern server, as `Connection.request` does.
+        """Send a request in a modern protocol revision, as `Connection.request` does.
 
         When the server requires input, send the request again with the answers, up to ``max_rounds`` times.
 

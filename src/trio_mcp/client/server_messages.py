@@ -123,8 +123,8 @@ class Callbacks:
         return self._receive(event, change)
 
     def receive(self, event: NotificationReceived) -> bool:
-        """Handle a notification from a ``subscriptions/listen`` stream. Also handle a notification that the client
-        itself creates after it may have missed changes.
+        """Handle a notification from a ``subscriptions/listen`` stream, or one that the client creates itself after it
+        may have missed changes.
 
         Unlike `wants`, pass changes to the callbacks even if the server is modern. Return true if `notified` must be
         called.

@@ -119,7 +119,8 @@ class ToolCalls:
         return await (self._call(call) if revision.result_type else self._call_as_listed(call))
 
     async def send(self, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
-        """Call a tool in a modern revision, and return the server's response (a result or a task) unchanged."""
+        """Call a tool in a modern protocol revision, and return the server's response (a result or a task)
+        unchanged."""
         forget = self._forget_for(params, revision)
         return (await self._rounds.request(_CALL, params, revision, on_progress, forget)).result
 
@@ -156,7 +157,7 @@ class ToolCalls:
         return CoreRemoteTask(task_id, ask, forget)
 
     async def _call(self, call: _ToolCall, *, takes_task: bool = False) -> Any:
-        """Call a tool in a modern revision, and return its result or its task."""
+        """Call a tool in a modern protocol revision, and return its result or its task."""
         params, revision, on_progress, task = call
         if not (takes_task or self.may_become_tasks):
             return await self._rounds.result(_CALL, params, revision, on_progress)
@@ -171,7 +172,7 @@ class ToolCalls:
         return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
 
     async def _call_as_listed(self, call: _ToolCall) -> Any:
-        """Call a tool in a legacy revision, and return its result or its task.
+        """Call a tool in a legacy protocol revision, and return its result or its task.
 
         The call is a task if the server lists the tool as one that requires tasks, or if the caller wants a task and
         the tool allows it.

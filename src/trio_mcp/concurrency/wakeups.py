@@ -181,7 +181,7 @@ class Alarms:
 
     @property
     def are_elsewhere(self) -> bool:
-        """True if the current code doesn't run in the thread of the task `run`, which calls the functions."""
+        """True if the current code runs in another thread than the one in which the alarms' functions are called."""
         return get_ident() != self._ident and self._ident is not None
 
     def __len__(self) -> int:
@@ -189,7 +189,8 @@ class Alarms:
         return len(self._heap)
 
     def set(self, due: float, ring: Callable[[], object]) -> Alarm:
-        """Schedule a call of ``ring`` at the time ``due`` on trio's clock, and return its alarm. Synchronous.
+        """Schedule a call of ``ring`` at the time ``due`` on trio's clock, and return an `Alarm` that can stop the
+        call. Synchronous.
 
         `math.inf` means never.
         """

@@ -354,7 +354,7 @@ class Workers:
 
 
 class WorkerShare:
-    """The share of the worker threads that ``caller`` may use.
+    """Limits how many worker threads the caller ``caller`` may use.
 
     Their number is limited so that enough threads are left for other callers. ``within`` is the share of the caller
     that ``caller`` belongs to, or `None`.

@@ -222,8 +222,8 @@ async def drive(
     before_secrets: Callable[[], None],
     settle: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
-    """Run the generator ``machine``, and return its result. Carries out the steps that it yields: HTTP requests, and
-    visits to the sign-in page.
+    """Run the generator ``machine``, and return its result. The generator yields steps, such as HTTP requests and
+    visits to the sign-in page, which this function carries out.
 
     Always closes the generator. Raises `AuthorizationError` if a step fails.
 

@@ -140,7 +140,7 @@ class ExpectedClaims:
                 raise Untrusted(f"the time {name} in the token is {begins - now:g} s in the future")
 
     def check_issuer(self, claims: Mapping[str, Any]) -> str:
-        """Return the issuer in the token's ``claims``. Raises `Untrusted` unless it is one of the expected issuers."""
+        """Return the issuer in the token's ``claims``. Raises `Untrusted` if tokens of this issuer aren't accepted."""
         issuer = claims.get("iss")
         # RFC 9068 section 4: the issuer must be identical, character by character.
         if not isinstance(issuer, str) or issuer not in self.issuers:

@@ -93,8 +93,8 @@ def bridge(
 
 @define
 class _TargetOpener:
-    """Connects to the server ``target``, once for each client of the bridge. ``era`` selects legacy or modern protocol
-    revisions."""
+    """Connects to the server ``target``, once for each client of the bridge. ``era`` selects the legacy or the modern
+    protocol revisions."""
 
     _target: Target
     _era: Literal["auto", "modern", "legacy"]
@@ -103,8 +103,8 @@ class _TargetOpener:
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:
-        """Open a connection to the target server for one client of the bridge. ``--era`` decides whether the protocol
-        revision is legacy or modern."""
+        """Open a connection to the target server for one client of the bridge. The option ``--era`` decides between the
+        legacy protocol revisions (2025-11-25 and older) and the modern ones."""
         if self._era != "auto":
             options["era"] = self._era
         try:

@@ -79,7 +79,7 @@ def call(
 
 @define(kw_only=True)
 class CallTool(CommandRequest[CallToolResult]):
-    """The `CommandRequest` of ``trio-mcp call``, which calls a tool. `prepare` raises `NotOffered` and
+    """The `CommandRequest` of ``trio-mcp call``, which calls a tool. The method `prepare` raises `NotOffered` and
     `WrongArgument`."""
 
     tool: str
@@ -224,7 +224,7 @@ def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> GetPrompt:
 
 @define(kw_only=True)
 class GetPrompt(CommandRequest[GetPromptResult]):
-    """The `CommandRequest` of ``trio-mcp prompt``, which gets a prompt. `prepare` raises `NotOffered` and
+    """The `CommandRequest` of ``trio-mcp prompt``, which gets a prompt. The method `prepare` raises `NotOffered` and
     `WrongArgument`."""
 
     prompt: str

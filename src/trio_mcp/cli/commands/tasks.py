@@ -173,8 +173,8 @@ class CancelTask(_TaskRequest[str]):
 
 @define(kw_only=True)
 class ListTasks(_TaskRequest["list[TaskState]"]):
-    """The `CommandRequest` of ``trio-mcp tasks list``, which lists the user's tasks. Only legacy servers (2025-11-25)
-    can list tasks."""
+    """The `CommandRequest` of ``trio-mcp tasks list``, which lists the user's tasks. Only servers of the protocol
+    revision 2025-11-25 can list tasks."""
 
     era = "legacy"
 

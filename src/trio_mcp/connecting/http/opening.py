@@ -340,7 +340,7 @@ async def _find_out(client: Client, url: str) -> None:
 
 
 async def _probe(client: Client) -> None:
-    """Negotiate a modern revision, or a legacy one if the server isn't modern.
+    """Negotiate a modern protocol revision, or a legacy revision if the server has no modern one.
 
     If the server's response shows that it isn't modern, try legacy ones. Such responses are the HTTP statuses with
     which legacy servers refuse unknown requests, and errors with any code but `UNSUPPORTED_PROTOCOL_VERSION`, which

@@ -36,7 +36,8 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class Session:
-    """A session with a legacy server. The server has chosen its ``version`` and ``id`` in the reply to ``initialize``.
+    """A session with a server of a legacy protocol revision. The server has chosen its ``version`` and ``id`` in the
+    reply to ``initialize``.
 
     ``id`` is `None` if the server has no sessions. With ``is_by_sse``, the server uses HTTP+SSE: replies arrive on its
     stream, not in the responses to POSTs.
@@ -91,8 +92,7 @@ class Sessions:
 
     @property
     def has_stream(self) -> bool:
-        """True if the server sends messages that belong to no request on a separate stream, and this stream is open in
-        the current session."""
+        """True if the current session has an open stream for messages of the server that belong to no request."""
         return self.current is not None and self.current.has_stream
 
     @property
@@ -263,7 +263,7 @@ class OutboundFrame:
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
     def in_revision(self, version: str) -> OutboundFrame:
-        """Return the message with headers for the modern revision ``version``, and with the same body."""
+        """Return the message with headers for the modern protocol revision ``version``, and with the same body."""
         return OutboundFrame(self.line, self.id, self.method, {"_meta": {PROTOCOL_VERSION: version}})
 
     @property
@@ -273,7 +273,8 @@ class OutboundFrame:
 
     @property
     def version(self) -> str | None:
-        """The modern revision in the message's ``_meta``, or `None` for a legacy message."""
+        """The protocol revision in the message's ``_meta``, if it is a modern revision. `None` for a message of a
+        legacy revision."""
         version = self.params.get("_meta", _NOTHING).get(PROTOCOL_VERSION)
         return None if self.method == "initialize" else version
 
@@ -298,7 +299,7 @@ class RequestHeaders:
         self._given = [header for header in headers if header[0].lower() != _USER_AGENT]
 
     def of_message(self, message: OutboundFrame) -> Headers:
-        """Return the headers for the POST of a modern request or notification."""
+        """Return the headers for the POST of a request or notification in a modern protocol revision."""
         headers = [*_POST, *self._given]
         if message.version is not None:
             headers.append((b"MCP-Protocol-Version", message.version.encode()))
@@ -308,7 +309,8 @@ class RequestHeaders:
         return headers if name is None else [*headers, (b"Mcp-Name", encoded(name))]
 
     def in_session(self, session: Session | None) -> Headers:
-        """Return the headers for the POST of a legacy message. Only ``initialize`` has no session."""
+        """Return the headers for the POST of a message in a legacy protocol revision. Only ``initialize`` has no
+        session."""
         return [*_POST, *self._given, *_of_session(session)]
 
     def of_stream(self, session: Session | None, last_event_id: str) -> Headers:

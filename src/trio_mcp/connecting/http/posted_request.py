@@ -91,7 +91,8 @@ class PostedRequest:
 
     @property
     def is_modern(self) -> bool:
-        """True for a request of a modern revision. The client cancels it by closing the response."""
+        """True for a request in a modern protocol revision. The client cancels such a request by closing the
+        response."""
         return self._message.version is not None
 
     def close(self, reason: str) -> None:
