@@ -34,8 +34,8 @@ def running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "trio_mcp.aio needs a running asyncio event loop: call it in a coroutine that asyncio.run runs (in a forked"
-            " process too, call asyncio.run again), or use trio_mcp.blocking"
+            "trio_mcp.aio needs a running asyncio event loop: call it in a coroutine that asyncio.run runs, or use"
+            " trio_mcp.blocking. In a forked process, call asyncio.run again"
         ) from None
 
 

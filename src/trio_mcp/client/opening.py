@@ -341,7 +341,8 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:
         raise PeerError(
-            UNSUPPORTED_PROTOCOL_VERSION, "the server answered server/discover, but supports only legacy revisions"
+            UNSUPPORTED_PROTOCOL_VERSION,
+            "the server answered server/discover, but supports only protocol revisions without this request",
         )
     info: Any = (result.meta or {}).get(SERVER_INFO)
     if info is not None:

@@ -166,8 +166,8 @@ def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Mach
     if settings.issuer is None and not _is_audience(found, settings.assertion):
         # Check the audience: a hostile server could name another authorization server, and use the JWT there.
         raise AuthorizationError(
-            f"the audience of the assertion must be the server's authorization server, {found.issuer[:200]!r}: use such"
-            " an assertion or, if you trust that authorization server, pass it as issuer="
+            f"the audience of the assertion must be the server's authorization server, {found.issuer[:200]!r}: use an"
+            " assertion for that server or, if you trust that server, pass its issuer URL as issuer="
         )
     client_id = settings.client_id
     client = None

@@ -233,7 +233,7 @@ def _check_project(project: Path, dependencies: Sequence[str]) -> None:
     named: Any = as_object(table).get("dependencies")
     words = [each for each in cast("list[Any]", named) if isinstance(each, str)] if isinstance(named, list) else []
     if not any(word.replace("_", "-").lower().startswith("trio-mcp") for word in words):
-        raise CommandError(f"{project} must have trio-mcp[cli] among its dependencies: hosts install only those")
+        raise CommandError(f"{project} must have trio-mcp[cli] among its dependencies: hosts install nothing else")
 
 
 def _project(dependencies: Sequence[str]) -> bytes:
