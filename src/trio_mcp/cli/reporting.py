@@ -46,7 +46,7 @@ def _report(error: Exception) -> tuple[str, int]:
             return str(error), USAGE
         case ConnectionLost() | HTTPError(status=None):
             return str(error), NO_CONNECTION
-        case CodedError():  # a handler of this client has refused a modern server's request
+        case CodedError():  # a handler of this client has refused a request of the server
             return f"the call ended: {error.message}", SERVER_ERROR
         case PeerError():
             return f"the server responded with an error: {error.message} (code {error.code})", SERVER_ERROR

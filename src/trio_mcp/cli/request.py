@@ -262,7 +262,7 @@ class RequestRun:
         return {**options, **self._questions.options()}
 
     async def _request_logs(self, client: Client) -> None:
-        # Set a level: without one, a modern server sends no logs, and a legacy server chooses the level.
+        # Set a level: without it, servers send no logs in modern protocol revisions, and choose it in legacy ones.
         if self.log_level is not None and client.server_capabilities.logging is not None:
             try:
                 await client.set_log_level(self.log_level)

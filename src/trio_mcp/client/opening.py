@@ -220,7 +220,7 @@ async def _negotiate(client: Client, legacy_first: bool) -> None:
             except ConnectionLost as error:
                 raise LostInProbe.of(error) from None
             except (PeerError, ProtocolViolation):
-                await _probe(client)  # a modern server may have replaced the legacy server
+                await _probe(client)  # the server may have been replaced by one with a modern protocol revision
         case "auto":
             await _probe(client)
 
@@ -335,7 +335,7 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
     data = await _discovery(client, LATEST_MODERN, attempt)
     check_result_type(_DISCOVER, data)
     if isinstance(data, dict) and "supportedVersions" not in data:
-        # Refuse an empty result: some legacy servers answer every unknown request with one.
+        # Refuse an empty result: some servers without server/discover answer every unknown request with {}.
         raise UnreadableAnswer("the answer to server/discover contains no protocol revisions")
     result = structured(_DISCOVER, data, DiscoverResult, client._faults)
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]

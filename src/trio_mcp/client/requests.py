@@ -233,7 +233,7 @@ class Requests:
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
-        """Await ``sent`` under the time ``limits``. ``sent`` waits for a task's result, or starts a task.
+        """Await ``sent`` within the time ``limits``. ``sent`` waits for a task's result, or starts a task.
 
         If the caller is a handler, another handler may run meanwhile. `_request_plain` contains the same code, to save
         a coroutine.

@@ -204,7 +204,7 @@ class Callbacks:
             await in_context(context, pending)
 
     def _context_of(self, event: NotificationReceived) -> Context:
-        """Return the context in which a callback runs.
+        """Return the context variables with which a callback runs.
 
         The context contains the variables that the connection has set, and the call that the notification belongs to.
         """

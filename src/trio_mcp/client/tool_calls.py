@@ -64,7 +64,7 @@ class ToolCalls:
         ``capabilities``."""
         if revision.result_type:
             # In modern revisions, a client that declares tasks in a request must accept a task as the response.
-            # Whether the server itself has declared tasks doesn't matter in modern revisions.
+            # In modern revisions, it doesn't matter whether the server has declared tasks.
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
             self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")

@@ -205,7 +205,8 @@ def _listed_methods(server: ServerMetadata) -> Collection[str]:
 
 
 def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
-    """Return the authentication method for a client with a secret: the most preferred method in ``usable``.
+    """Return the authentication method for a client with a secret: of the methods in ``usable``, the one that this
+    client prefers.
 
     Returns ``otherwise`` if ``usable`` contains no preferred method.
     """

@@ -386,7 +386,8 @@ class Gate:
         return auth if refusal is None else refusal
 
     def _is_asked_for(self, principal: Principal) -> bool:
-        """Return whether the caller ``principal`` must send a DPoP proof that no replica has accepted before."""
+        """Return whether the DPoP proofs of ``principal`` must be compared with the proofs that other replicas have
+        accepted."""
         return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:

@@ -127,7 +127,7 @@ def _missing() -> str | None:
 
 
 async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False) -> T:
-    """Call ``use`` with the keyring in a thread, and return the result.
+    """Call the function ``use`` in a thread, with the keyring as its argument, and return its result.
 
     If the call fails, raises `TokenStorageFailed` without the message of the keyring backend, which may be third-party
     code and may contain secrets.

@@ -390,7 +390,7 @@ def _differences(card: ServerCard, client: Client, live: set[str]) -> Iterator[s
     if told is None:
         return
     # Compare only revisions that the server reports.
-    # A modern server reports no legacy revisions, and a legacy server reports only one revision.
+    # A server reports all its modern protocol revisions, or only the legacy revision of the connection.
     claimed = {name for name in told if name not in _LEGACY} if not client.revision.handshake else live & set(told)
     if claimed != live:
         yield _said("revisions", ", ".join(sorted(claimed)) or "none of these", ", ".join(sorted(live)))
