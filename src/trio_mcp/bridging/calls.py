@@ -320,7 +320,7 @@ class BridgedItems(Generic[T]):
     _made: AsyncIterator[T] | None = attrs.field(default=None, init=False)
 
     async def fetch(self, _: BridgedCall[Any]) -> None:
-        """Fetch the next item of the iterator. This runs in the trio thread."""
+        """Fetch the next item of the iterator. Must be called in the trio thread."""
         if self._made is None:
             self._made = self.make()
         self.items.append(await anext(self._made))

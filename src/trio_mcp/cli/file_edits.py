@@ -108,8 +108,8 @@ class _Object:
     members: list[_ObjectMember]
 
     def member(self, key: str) -> _ObjectMember | None:
-        """Return the member of the JSON object with the name ``key``; `None` if there is no such member. If the name is
-        repeated, the last member counts."""
+        """Return the member ``key`` of the JSON object; `None` if there is no such member. If the key is repeated, the
+        last member counts."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 

@@ -34,8 +34,8 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 async def serve_with_metrics(
     serve: Callable[[Servable], Awaitable[None]], where: tuple[str, int], path: str | None, server: Servable
 ) -> None:
-    """Serve ``server`` with ``serve``, together with a page of its metrics at the address ``where``. In a worker
-    process, the metrics page is served on the Unix socket ``path`` instead.
+    """Serve ``server`` with ``serve``, and a page of its metrics at the address ``where``. A worker process serves its
+    metrics page on the Unix socket ``path``, and not at ``where``.
 
     Raises `CommandError` if the extra isn't installed, if the server already has ``tracing=``, or if the port is in
     use.

@@ -85,8 +85,8 @@ class ServerOffers:
             raise errors[0]
 
     def items(self, name: str) -> list[Any] | None:
-        """Return the items of the list with the JSON name ``name``, such as ``tools``. Returns `None` if the list
-        couldn't be read, or the server doesn't declare it."""
+        """Return the items of the server's list ``name``, such as ``tools``. Returns `None` if the list couldn't be
+        read, or if the server doesn't declare it."""
         found = self._found.get(name, SILENT)
         return found.items or (None if found.error is not None or found.is_undeclared else [])
 

@@ -101,7 +101,7 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 @define(kw_only=True)
 class CommandRequest(Generic[R]):
-    """The request that a command sends to a server. `RequestRun` calls its methods `prepare`, `send` and `show`, in
+    """The request that a command sends to a server. `RequestRun` calls the methods `prepare`, `send` and `show`, in
     this order.
 
     `prepare` and `send` raise the same errors as `Client`.

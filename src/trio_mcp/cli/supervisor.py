@@ -103,8 +103,8 @@ class _Worker:
         self._stop_within(self.ends_within)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Make the worker stop accepting connections, finish open requests, and exit. With ``hurry``, the worker exits
-        almost at once."""
+        """Make the worker stop accepting connections, finish open requests, and exit. If ``hurry`` is true, the worker
+        exits almost at once."""
         if self.process is not None:
             self.process.send(signal.SIGTERM)
         self._stop_within(_HURRY if hurry else self.ends_within)
@@ -188,8 +188,8 @@ class Supervisor:
         self._changed.set()
 
     def stop(self) -> None:
-        """End all workers, so that `run` returns. If this is called a second time, the workers are killed after a short
-        time."""
+        """End all workers, so that `run` returns. If this method is called a second time, the workers are killed after
+        a short time."""
         hurry, self._is_ending = self._is_ending, True
         for worker in self._workers:
             worker.stop(hurry=hurry)

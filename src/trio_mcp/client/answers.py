@@ -193,7 +193,8 @@ class Answers:
                 return self._of_extension(name, params, revision)
 
     def forwards(self, method: str) -> bool:
-        """Return whether requests of the server with this ``method`` are forwarded to the `relay`."""
+        """Return whether the client forwards requests of the server with this ``method`` to the `relay`, such as a
+        proxy, so that no handler runs."""
         return self._settings.forwards is not None and all(row.name != method for row in self._settings.handlers)
 
     def _of_extension(self, method: str, params: Any, revision: Revision) -> Answer:

@@ -253,13 +253,13 @@ class OpenURLElicitations:
         self._ids = BoundedDict[str, None](_MOST_URLS)
 
     def add_question(self, params: JSONObject) -> None:
-        """Record the id of the elicitation if a request of the server is a URL elicitation. ``params`` may be
+        """If a request of the server is a URL elicitation, record the elicitation's id. ``params`` may be
         unvalidated."""
         if params.get("mode") == "url":
             self._add(params.get("elicitationId"))
 
     def add_required(self, error: PeerError) -> None:
-        """Record the ids of the URL elicitations that the server requires with ``error``, if it requires any."""
+        """If the server requires URL elicitations with ``error``, record their ids."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:
@@ -274,7 +274,7 @@ class OpenURLElicitations:
             self._ids[elicitation_id] = None
 
     def complete(self, params: JSONObject) -> bool:
-        """Return whether a notification completes an open URL elicitation, and forget this elicitation's id. ``params``
+        """If a notification completes an open URL elicitation, forget the elicitation's id and return true. ``params``
         may be unvalidated."""
         try:
             elicitation_id = structure(params, ElicitationCompleteParams).elicitation_id

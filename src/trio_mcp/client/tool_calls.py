@@ -278,8 +278,7 @@ class TaskSupports:
         self._is_whole = False
 
     def add_page(self, page: object) -> None:
-        """Record the task support of the tools on one page of ``tools/list``, whatever the page was requested
-        for."""
+        """Record the task support of the tools on one page of ``tools/list``."""
         for tool in tools_in(page):
             name, support = tool.get("name"), as_object(tool.get("execution")).get("taskSupport")
             if isinstance(name, str):

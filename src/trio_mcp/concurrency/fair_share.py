@@ -128,7 +128,7 @@ class Caller:
         return part
 
     def held(self, count: Callable[[Caller], int]) -> int:
-        """Return how much of a limit this `Caller` and all `Caller` objects that contain it use in total.
+        """Return how much of a limit this `Caller` uses, plus how much each `Caller` that contains it uses.
 
         The result is for `leaves_enough`. A `Caller` that is ``alone`` doesn't count. ``count`` returns the amount of
         one `Caller`.

@@ -146,7 +146,7 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
 
 
 class Work(Generic[T]):
-    """One call of a plain function in a worker thread."""
+    """One call of a synchronous function in a worker thread."""
 
     __slots__ = ("_call", "_ends", "_given_up", "_ident", "_slot", "_started", "nursery")
 

@@ -28,7 +28,7 @@ def check_url(url: str, example: str) -> None:
 
 
 def check_server_url(url: str, example: str) -> None:
-    """Raise `BadTarget` if ``url`` contains a user name or a password. Also raises the errors of `check_url`."""
+    """Raise `BadTarget` if ``url`` contains a user name or a password. Raises `TypeError` if ``url`` isn't a string."""
     check_url(url, example)
     if _USER.match(url):
         raise BadTarget(

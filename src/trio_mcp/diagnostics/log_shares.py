@@ -156,7 +156,7 @@ class LogShares:
         gets its limit again."""
 
     def of(self, key: Hashable) -> LogShare:
-        """Return the log limit of the caller with this key.
+        """Return the limit on log records for the caller with this key.
 
         All connections of a caller share its limit, even successive connections within a time window.
         """
@@ -167,7 +167,7 @@ class LogShares:
         return share
 
     def admit(self, record: logging.LogRecord, share: LogShare) -> bool:
-        """Return true if the log ``record`` should be written.
+        """Return true if the log ``record`` should be written, or false if its peer has caused too many records.
 
         Otherwise count it as suppressed, and `due` will report the number.
         """

@@ -252,8 +252,8 @@ def error_code(body: bytes) -> str | None:
 def refused(
     what: str, error: str | None, status: int | None = None, secrets: Collection[str | None] = ()
 ) -> AuthorizationError:
-    """Return the exception to raise when an authorization server has refused a request with the OAuth error ``error``
-    and an HTTP status.
+    """Return the exception for a request that an authorization server has refused. ``error`` is the OAuth error code in
+    the response, and ``status`` is its HTTP status.
 
     ``what`` is a sentence that says what was refused. An unregistered ``error`` is quoted only if it looks like an
     error code and contains none of the ``secrets``.

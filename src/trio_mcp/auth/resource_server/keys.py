@@ -205,7 +205,7 @@ class FixedKeys:
     _keys: Sequence[VerificationKey]
 
     async def has_signed(self, signed: Signed) -> bool:
-        """Return whether a token was signed with one of these keys: see `KeySource`."""
+        """Return whether a token was signed with one of the keys in this object: see `KeySource`."""
         return any(key.has_signed(signed) for key in self._keys if _may_be(key, signed))
 
 
@@ -227,7 +227,8 @@ class FetchedKeys:
         self._asking = trio.Lock()
 
     async def has_signed(self, signed: Signed) -> bool:
-        """Return whether a token was signed with one of the fetched keys: see `KeySource`."""
+        """Return whether a token was signed with one of the issuer's keys, which are fetched if necessary: see
+        `KeySource`."""
         if trio.current_time() >= self._got_at + _MAX_AGE and not (self._keys and self._asking.locked()):
             await self._refresh()  # one caller waits for the new keys, and the other callers use the old keys
         if not self._keys:

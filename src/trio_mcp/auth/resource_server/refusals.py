@@ -111,7 +111,7 @@ def unavailable() -> Refusal:
 
 
 def broken() -> Refusal:
-    """Return the HTTP response with status 500, for a request for which a function of the server's author has raised an
+    """Return the HTTP response with status 500 that a client gets if a function of the server's author raises an
     exception."""
     return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed to identify the caller")
 

@@ -181,8 +181,8 @@ order. Without the client id, a program without a user would be mistaken for a u
 
 
 def audiences(names: Iterable[str]) -> frozenset[str]:
-    """Return the audiences that tokens for a resource may have: each of the resource's ``names``, both unchanged and
-    as a normalized URL."""
+    """Return the audiences that tokens for a resource may have. ``names`` are the resource's names: each is allowed
+    both unchanged and as a normalized URL."""
     return frozenset(form for name in names for form in (name, _canonical(name)))
 
 
