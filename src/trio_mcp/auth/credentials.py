@@ -159,7 +159,7 @@ class Bearer:
 
     @asynccontextmanager
     async def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:
-        """Return a context manager that yields the `Credentials` with this token for the server at ``server_url``. See
+        """Return a context manager that yields `Credentials` with the token of this `Bearer` object. See
         `ClientAuth`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         yield _BearerCredentials(self.token)

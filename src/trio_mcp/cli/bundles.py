@@ -110,7 +110,7 @@ def _published(files: Mapping[str, Path]) -> set[str]:
 
 
 def _resolved(path: Path) -> Path:
-    """Return the real path of ``path``. Unlike `Path.resolve`, this doesn't raise for a loop of symbolic links."""
+    """Return the real path of ``path``. A loop of symbolic links raises no exception, unlike in `Path.resolve`."""
     return Path(os.path.realpath(path))
 
 

@@ -325,8 +325,7 @@ def report_in_a_thread(line: str) -> None:
 
 
 def _has_terminal() -> bool:
-    """Return whether the process has a controlling terminal. A terminal that was closed, which sends SIGHUP, doesn't
-    count."""
+    """Return whether the process has a controlling terminal that is still open. Closing a terminal sends SIGHUP."""
     with suppress(OSError):
         os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
         return True

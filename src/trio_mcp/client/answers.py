@@ -209,7 +209,8 @@ class Answers:
         return answer
 
     def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
-        """Return whether another client will answer a request of the server, because this client has no handler for it.
+        """Return whether this client has no handler for a request of the server, but another client will answer the
+        request later.
 
         ``later`` are the capabilities of the other client.
         """
@@ -297,8 +298,8 @@ def _own(kind: str, handler: Any) -> Any:
 
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
-    """Merge the capabilities of two clients: ``here`` are those of this client's own handlers, and ``later`` are those
-    of the client that answers the other requests."""
+    """Merge the capabilities of two clients: ``here`` are the capabilities for which this client has handlers, and
+    ``later`` those of a client that answers the other requests later."""
 
     def either(path: str) -> JSONObject | None:
         return {} if here.supports(path) or later.supports(path) else None

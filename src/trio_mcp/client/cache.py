@@ -314,8 +314,8 @@ class CachePartition:
 
 
 def _holds(request: RequestKey, uri: str | None) -> bool:
-    """Return whether a request is affected by a change of the resource at ``uri``: it requests this resource, or one
-    that may contain it.
+    """Return whether a change of the resource at ``uri`` affects the response to a request: the request is for this
+    resource, or for one that may contain it.
 
     Returns `True` for any request if ``uri`` is `None`.
     """

@@ -43,7 +43,8 @@ class PriorClient(Client):
         self._settling = trio.Lock()
 
     def _adopt_prior(self) -> bool:
-        """Use the revision and capabilities of the earlier discovery response, and return whether this was done.
+        """If there is an earlier discovery response that may still be used, use its revision and capabilities, and
+        return true.
 
         Does nothing if the response has expired, or if the client has already opened.
         """

@@ -182,8 +182,7 @@ class Requests:
         value: Any = None,
         handlers: CallHandlers = _NO_HANDLERS,
     ) -> T:
-        """Send a request as `request` does, but with parameters that are already plain data in the form of the protocol
-        revision.
+        """Send a request as `request` does. The parameters are already plain data, as the protocol revision requires.
 
         For ``on_task``, ``value`` and ``handlers``, see `Client.call_tool`.
         """
@@ -254,8 +253,8 @@ class Requests:
     async def _send_unless_kept(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
     ) -> Any:
-        """Return the result of a cacheable request as plain data that the caller may change, from the cache or from the
-        server.
+        """Return the result of a cacheable request, from the cache or from the server. The result is plain data that
+        the caller may change.
 
         With ``refresh``, send the request in any case, and cache its response.
 

@@ -51,7 +51,7 @@ class FaultLog:
         self._logged = BoundedDict[tuple[str, str], None](_MOST_FAULTS)
 
     def __call__(self, method: str, faults: str) -> None:
-        """Log each of the ``faults`` of a result, unless the same fault was logged before."""
+        """Log the ``faults`` in a result of ``method``. If these faults were logged before, do nothing."""
         if (method, faults) not in self._logged:
             self._logged[method, faults] = None
             log_faults(method, faults)

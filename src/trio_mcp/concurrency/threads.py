@@ -224,7 +224,7 @@ class HasActiveRuns(Protocol):
 
     @property
     def _active_runs(self) -> ActiveRuns:
-        """The trio runs that use this object."""
+        """The trio runs in which this object is used at the moment."""
         ...
 
 

@@ -408,7 +408,7 @@ class ThreadedSink:
 
 
 def _route(logger: logging.Logger) -> None:
-    """Let ``logger`` pass its records to `_handle` in place of its logging handlers.
+    """Let ``logger`` pass its records to the function `_handle`, and not to its logging handlers.
 
     The logger's level and filters still apply.
     """

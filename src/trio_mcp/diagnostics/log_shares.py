@@ -88,7 +88,7 @@ if hasattr(os, "register_at_fork"):  # false on Windows, which has no fork
 
 
 def _kind_of(record: logging.LogRecord) -> _Kind:
-    """Return the kind of a log ``record``, by which records are counted.
+    """Return the kind of a log ``record``. The limits on log records count each kind separately.
 
     The kind is the line of code that logs, and the line that raised the logged exception. So each failing tool is a
     kind of its own, and text from a peer doesn't affect the kind.
@@ -167,7 +167,8 @@ class LogShares:
         return share
 
     def admit(self, record: logging.LogRecord, share: LogShare) -> bool:
-        """Return true if the log ``record`` should be written, or false if its peer has caused too many records.
+        """Return true if the log ``record`` should be written, or false if too many records of its kind were written
+        recently.
 
         Otherwise count it as suppressed, and `due` will report the number.
         """

@@ -143,7 +143,8 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]:
-    """Return the first metadata document that is found at one of the ``urls``; `None` if no URL has such a document.
+    """Fetch the ``urls`` in order until one of them has a metadata document, and return this document. Returns `None`
+    if no URL has one.
 
     Raises `AuthorizationError` if a URL can't be read, so that a failure isn't mistaken for an old server without
     metadata.

@@ -164,8 +164,8 @@ def post_form(
 
 
 def _as_json(body: bytes) -> bytes:
-    """Return the body of a token response as JSON. Some token endpoints send a form instead of JSON: a form is
-    converted to JSON, and any other body is returned unchanged."""
+    """Return the body of a token response as JSON. If a token endpoint has sent a form, convert it to JSON, and return
+    any other body unchanged."""
     try:
         # Don't parse other documents, such as HTML pages: they may quote an attacker's form.
         if not _FORM_TEXT.fullmatch(body):
@@ -392,8 +392,8 @@ def _documented(url: str) -> TokenClient:
 
 
 def _registered(registration: RegisteredClient) -> TokenClient:
-    """Return the OAuth client for ``registration``, its own dynamic registration. Without a secret, the client
-    authenticates with its id alone."""
+    """Return the OAuth client that ``registration``, the result of its dynamic registration, describes. Without a
+    secret, the client authenticates with its id alone."""
     method = _secret_method(() if registration.client_secret is None else (registration.auth_method,), "none")
     return TokenClient(
         client_id=registration.client_id,

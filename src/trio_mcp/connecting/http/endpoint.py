@@ -336,7 +336,7 @@ def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None
 def _record_questions(
     endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
 ) -> None:
-    """Record the server-to-client requests in ``members``, and the cancellations of such requests.
+    """Record the server's requests to the client that ``members`` contains, and the cancellations of earlier requests.
 
     These are requests for sampling, elicitation and roots.
 

@@ -230,7 +230,7 @@ class PostedRequest:
         return error
 
     def _note_lost_session(self, error: HTTPError | StatusPeerError) -> None:
-        """If ``error`` means that the server has lost the session, record this, and set ``error.session_lost``."""
+        """If ``error`` means that the server has lost the session, record the loss, and set ``error.session_lost``."""
         if self._endpoint.loses(self.session, error) and isinstance(error, HTTPError):
             error.session_lost = True
 
