@@ -63,7 +63,7 @@ class Addresses:
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
-    """Return a function that serves on the typed address, and prints the address on standard error.
+    """Return a function that serves on the address that the user has typed, and prints the address on standard error.
 
     Returns `None` if no address was typed: the server then uses standard input and output.
 

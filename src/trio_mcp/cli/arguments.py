@@ -24,8 +24,8 @@ class WrongArgument(CommandError):
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
-    """Return the arguments for a tool: those in ``given``, and those in ``pairs``, which are strings like
-    ``key=value``.
+    """Return the arguments for a tool: the arguments in ``given``, and the arguments in ``pairs``, which are strings
+    like ``key=value``.
 
     The values in ``pairs`` are converted to the types in the tool's input schema.
 
@@ -146,7 +146,8 @@ class SchemaReader:
 
     @property
     def exhausted(self) -> bool:
-        """True if this reader has used all of its steps. The limit on steps prevents endless work for large schemas."""
+        """True if this reader has spent all steps that it may spend on a schema. The limit prevents endless work for
+        large schemas."""
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:

@@ -145,7 +145,8 @@ class CommandRequest(Generic[R]):
         raise NotImplementedError
 
     def advice(self, error: Exception) -> str | None:
-        """Return advice for the user about ``error``, which was already printed, or `None` if there is no advice."""
+        """Return advice for the user about ``error``, or `None` if there is no advice. The error itself was already
+        printed."""
         return None
 
 

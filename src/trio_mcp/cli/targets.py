@@ -70,8 +70,8 @@ def configured_target(
 
 
 def configured_names(file: Path | None) -> list[str]:
-    """Return the names of all servers in ``file``. Without a file, return those in the well-known configuration files
-    of MCP hosts.
+    """Return the names of all servers in ``file``. Without a file, return the names of all servers in the well-known
+    configuration files of MCP hosts.
 
     Raises `NoTarget` if ``file`` can't be read.
     """

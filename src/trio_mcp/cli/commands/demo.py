@@ -137,8 +137,8 @@ async def _give_up(client: Client, screen: Screen) -> list[str]:
 
 
 async def watch(client: Client, screen: Screen) -> list[str]:
-    """Part of the demo: cancel a call that would never end. Returns lines that tell when the handler in the server was
-    cancelled."""
+    """Part of the demo: cancel a call that would never end. Returns lines for the summary that say when the handler in
+    the server was cancelled."""
     with trio.move_on_after(PATIENCE) as scope:
         await client.call_tool("watch", {"folder": "photos"})
     gave_up = time.monotonic() + scope.deadline - trio.current_time()

@@ -287,8 +287,8 @@ def is_host_alone(url: str) -> bool:
 
 
 def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard | None]:
-    """Look for a server catalog at the host in ``typed``. Returns the address of a server in the catalog, with its
-    server card.
+    """Look for a server catalog at the host that the user has typed. Returns the address of a server in the catalog,
+    with its server card.
 
     If there is no catalog, or the catalog is empty, returns ``typed`` itself and `None`.
 
@@ -349,8 +349,8 @@ class _DiscoveryDialog:
         raise NoTarget(f"the catalog lists {len(servers)} servers: use the URL of one of them as the target")
 
     def agree(self, url: str, what: str) -> None:
-        """Ask the user for permission to contact the host of ``url``, unless the host was typed or already permitted.
-        Raises `NoTarget` if the user refuses."""
+        """Ask the user for permission to contact the host of ``url``, unless the user has typed this host or permitted
+        it before. Raises `NoTarget` if the user refuses."""
         try:
             origin = self._rules.check(url)
         except FetchFailed as error:

@@ -189,7 +189,7 @@ class ReadResource(CommandRequest[ReadResourceResult]):
         return ENDED_WELL
 
     def lines(self, result: ReadResourceResult) -> Iterable[str]:
-        """Return the text of the resource as lines. For contents that aren't text, the lines are descriptions."""
+        """Return the text of the resource as lines. Contents that aren't text are described in a line."""
         return map(resource_text, result.contents)
 
 
