@@ -97,7 +97,7 @@ class _CacheEntry:
 
 @define(eq=False)
 class PendingAnswer:
-    """A request that was sent, and whose response may be cached when it arrives."""
+    """A request that was sent. Its response may be cached when it arrives."""
 
     partition: CachePartition
     request: RequestKey

@@ -49,7 +49,7 @@ _ROUNDING_MS: Final = 2
 
 @frozen
 class CallEnding:
-    """How a call that was cancelled inside a `confirm_cancels` block ended.
+    """How a call ended that was cancelled inside a `confirm_cancels` block.
 
     ``method`` is the method of the call, and ``name`` the name of its tool or prompt, or the URI of its resource.
     ``state`` is one of

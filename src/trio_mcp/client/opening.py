@@ -492,8 +492,8 @@ async def renew_session(client: Client) -> None:
 
 
 def notify_changes(client: Client) -> None:
-    """Call the callbacks for all lists and resources whose changes the server reports, because the client may have
-    missed some changes."""
+    """Call the callbacks for all lists and resources for which the server reports changes. The client may have missed
+    some changes."""
     lists = changing_lists(client.server_capabilities)
     changes: list[tuple[str, JSONObject]] = [(f"notifications/{kind}/list_changed", {}) for kind in lists]
     changes += [("notifications/resources/updated", {"uri": uri}) for uri in client._legacy_session.uris]

@@ -92,17 +92,17 @@ class PriorClient(Client):
             await super()._check_declared(row)
 
     async def start_task(self, *args: Any, **options: Any) -> RunningTask:
-        """Negotiate the revision if necessary, then start a task as `Client.start_task` does."""
+        """Negotiate the protocol revision if necessary, then start a task as `Client.start_task` does."""
         await self._ask()
         return await super().start_task(*args, **options)
 
     async def subscribe(self, uri: str) -> None:
-        """Negotiate the revision if necessary, then subscribe as `Client.subscribe` does."""
+        """Negotiate the protocol revision if necessary, then subscribe as `Client.subscribe` does."""
         await self._ask()
         await super().subscribe(uri)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
-        """Negotiate the revision if necessary, then set the log level as `Client.set_log_level` does."""
+        """Negotiate the protocol revision if necessary, then set the log level as `Client.set_log_level` does."""
         await self._ask()
         await super().set_log_level(level)
 

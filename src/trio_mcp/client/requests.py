@@ -385,8 +385,8 @@ async def forward_request(
     on_progress: OnProgress | None = None,
     on_task: Callable[[str], None] | None = None,
 ) -> Any:
-    """Send a request for code that forwards requests, such as a proxy. The result is unchanged, and never comes from
-    the cache.
+    """Send a request that a proxy, for example, has received from another client. The result is returned unchanged, and
+    never comes from the cache.
 
     ``params`` are complete: in modern revisions they have all fields of `meta_in`. Without ``on_task``, the result of a
     tool may be a task. With ``on_task``, which gets the id of the task, it isn't: see `ToolCalls.call`. The result of
