@@ -236,8 +236,8 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int
 async def collect_each(
     lists: Mapping[K, AsyncIterator[Any]], seconds: float, on_collected: Callable[[K, Collected[Any]], None]
 ) -> None:
-    """Collect the items of each of the ``lists`` within ``seconds``. Then call ``on_collected`` with the list's name
-    and the result.
+    """Collect the items of each of the ``lists`` within ``seconds``. For each list, call ``on_collected`` with the
+    list's name and the result.
 
     A list that isn't complete after `PATIENCE` seconds doesn't delay the next one: ``on_collected`` gets `SILENT` for
     it first.

@@ -201,7 +201,7 @@ class SharedBytes:
         return HeldBytes(self, caller)
 
     def add(self, caller: Caller, count: int) -> None:
-        """Add ``count`` to the bytes of ``caller``. ``count`` can be negative."""
+        """Add ``count``, which can be negative, to the bytes that are counted for ``caller``."""
         self.size += count
         holder: Caller | None = caller
         while holder is not None:
@@ -234,7 +234,7 @@ class HeldBytes:
         self.size = 0
 
     def add(self, count: int) -> None:
-        """Add ``count`` to the bytes of this object. ``count`` can be negative."""
+        """Add ``count``, which can be negative, to the bytes that are counted for this object."""
         self.size += count
         self._shared.add(self._caller, count)
 

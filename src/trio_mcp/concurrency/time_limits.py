@@ -125,7 +125,7 @@ def call_limits() -> tuple[TimeLimit, ...]:
 
 
 def latest_deadline() -> float:
-    """Return the latest time at which a call that this task makes now must end.
+    """Return the time by which a call that this task makes now must end at the latest.
 
     Return `math.inf` if no limit applies. For a limit that restarts or pauses, its maximum counts.
     """
