@@ -82,7 +82,7 @@ _PUBLIC_6: Final = ipaddress.IPv6Network("2000::/3")
 _NOT_PUBLIC: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
-        "100.64.0.0/10",  # RFC 6598: addresses behind a provider's NAT; also the metadata service of Alibaba Cloud
+        "100.64.0.0/10",  # RFC 6598: addresses behind a provider's NAT, and Alibaba Cloud's metadata service
         "168.63.129.16/32",  # the address of Azure's metadata service
         "192.0.0.0/24",  # RFC 6890: contains the address of Oracle Cloud's metadata service
         "192.88.99.0/24",  # RFC 7526: contains the address of the anycast relay of 6to4, now deprecated

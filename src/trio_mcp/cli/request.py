@@ -281,7 +281,7 @@ async def _report_cancel(client: Client) -> None:
         try:
             await client.ping()
         except PeerError:
-            pass  # an error response to the ping is also a response
+            pass  # an error, too, shows that the server has read the ping
         except MCPError as error:
             say(f"the call was cancelled, but the connection was lost: {error}")
             return

@@ -52,7 +52,7 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         "variable TRIO_MCP_SHARED, because other users of this machine can see the command line.",
     )
     @click.option("--health", is_flag=True, help="Serve health checks at /healthz and /readyz. Needs --http.")
-    @operating_options  # evaluate these options before the others, because they set the format of log lines
+    @operating_options  # evaluate --log-format before other options, which may log
     @token_options
     @click.option(
         "--workers",

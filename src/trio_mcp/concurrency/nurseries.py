@@ -58,7 +58,7 @@ async def run_together(
     except BaseExceptionGroup as group:
         failed += failures_in(group)
         if not failed:
-            # Raise the cancellation again without an exception group. The checkpoint raises it with its reason.
+            # Let a checkpoint raise the cancellation again: then it has a reason, and is in no exception group.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise
     # Raise an interrupt such as KeyboardInterrupt in preference to other exceptions.
@@ -222,7 +222,7 @@ async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
             raise BaseExceptionGroup("services failed", [*raised, *broken]) from None
         # No exception is left: the group contains only a cancellation from outside, which also cancelled the services.
         if failure is None:
-            # Raise the cancellation without an exception group. The checkpoint raises it with its reason.
+            # Let a checkpoint raise the cancellation: then it has a reason, and is in no exception group.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise
     if failure is not None:

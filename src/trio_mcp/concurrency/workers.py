@@ -87,7 +87,7 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
         return trio.from_thread.run(_awaiting, call)
     nursery = here.nursery
     wait = here.while_asking if asks else _awaiting
-    # Don't use `trio.from_thread.run`: for a thread that can be abandoned, it runs the call in a system task.
+    # Don't use `trio.from_thread.run`: if the thread can be abandoned, it runs the call in a system task of trio.
     # A system task wouldn't be cancelled together with the request.
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
@@ -103,7 +103,7 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
     trio.from_thread.check_cancelled()
     try:
         trio.from_thread.run_sync(nursery.start_soon, run)
-    except RuntimeError:  # the thread was abandoned, and its nursery is closed
+    except RuntimeError:  # this thread was abandoned, so the nursery is closed
         trio.from_thread.check_cancelled()
         raise
     end = ends.get()

@@ -279,8 +279,8 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
-    # Create the record by the record factory, because the log format may need attributes that the factory adds.
-    # Don't hold the lock of this module meanwhile, because the record factory may be the application's code.
+    # Call the record factory of `logging`, because the log format may need attributes that the factory adds.
+    # Don't call it while holding the lock of this module, because the factory may be the application's code.
     make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
     values = example.msg, f"{number:,}"
     return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)

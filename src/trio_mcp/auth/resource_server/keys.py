@@ -145,7 +145,7 @@ def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKe
 def _bits(modulus: str) -> int:
     try:
         return int.from_bytes(decode_base64url(modulus, padded=False), "big").bit_length()
-    except ValueError:  # the text has a length that is invalid in base64url
+    except ValueError:  # no base64url text has this length
         return 0
 
 

@@ -109,7 +109,7 @@ def run(
             trio.run(_keep_tasks, server, tasks)
         except OSError as error:
             raise CommandError(str(error)) from None
-    log_to_stderr("warning")  # this call has no effect if the user's file has configured logging
+    log_to_stderr("warning")  # does nothing if the user's file has configured logging
     if serve is None and sys.stdin.isatty():
         say(f"serving {server.info.name!r} on standard input, which is a terminal, not a client; press Ctrl-C to stop")
     trio.run(serve or serve_stdio, server)
