@@ -50,7 +50,7 @@ class Prior:
         """Raise `ValueError` unless the response comes from ``server``, given by its address or command."""
         if server is not None and self.server is not None and self.server != _hashed(server):
             raise ValueError(
-                "prior= comes from another server, with another address or command: "
+                "prior= comes from another server, because its address or command differs: "
                 "pass the Client.discovery of a client of this server"
             )
 

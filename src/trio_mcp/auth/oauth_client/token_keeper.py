@@ -133,9 +133,7 @@ class TokenKeeper:
             return
         steps_up = request.status == HTTPStatus.FORBIDDEN and error == "insufficient_scope"
         if not steps_up and request.status != HTTPStatus.UNAUTHORIZED:
-            raise final_refusal(
-                request, error, "the token is not the reason for the refusal, so a new token would not help"
-            )
+            raise final_refusal(request, error, "the token is not the reason, so a new token would not help")
         while True:
             held = self._current
             if (None if held is None else held.token) != token_in(request.sent):

@@ -320,7 +320,7 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
         return attrs.evolve(typed, url=url), card
     if typed.headers or isinstance(typed.auth, Bearer):
         raise NoTarget(
-            f"your headers and your token may be sent only to {origin}, but the server's URL is {url}: pass that URL"
+            f"your headers and your token may be sent only to {origin}, but the server is at {url}: pass this URL"
         )
     return attrs.evolve(typed, url=url, auth=typed.auth if is_confidential(url) else None), card
 

@@ -212,7 +212,7 @@ async def open_http_messages(
         by, allows = _way_for(at, http_proxy, auth)
         dial = None if hooks is None else hooks.dial
         if dial is not None and (unix is not None or isinstance(http_proxy, str)):
-            raise BadTarget("dial= can't be used with an HTTP proxy or a Unix socket, because dial opens connections")
+            raise BadTarget("dial= can't be used with an HTTP proxy or a Unix socket: dial= opens the connections")
         http = HttpClient(
             at,
             ssl_context=ssl_context,
