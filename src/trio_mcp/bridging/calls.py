@@ -360,8 +360,8 @@ def check_may_block() -> None:
     """Raise `RuntimeError` in a thread in which trio runs, because blocking the thread would block all trio tasks."""
     if trio.lowlevel.in_trio_run():
         raise RuntimeError(
-            "trio runs in this thread, which must not block: use trio_mcp.open_stdio etc. instead, or make the call in a "
-            "worker thread: await trio.to_thread.run_sync(client.call_tool, ...)"
+            "trio runs in this thread, which must not block: use trio_mcp.open_stdio etc. instead, or make the call in "
+            "a worker thread: await trio.to_thread.run_sync(client.call_tool, ...)"
         )
 
 
