@@ -104,7 +104,7 @@ class CallTimeouts:
                 _resume(limits)
 
     def user_is_asked(self) -> AbstractContextManager[None]:
-        """Pause all timeouts inside the block, because the user is answering a request of the server.
+        """Pause timeouts inside the block, because the user is answering a request of the server.
 
         The timeouts of the call that the request belongs to are paused or, if this call is unknown, all timeouts.
         """
