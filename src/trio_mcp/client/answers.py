@@ -299,7 +299,7 @@ def _own(kind: str, handler: Any) -> Any:
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
     """Merge the capabilities of two clients: ``here`` are the capabilities for which this client has handlers, and
-    ``later`` those of a client that answers the other requests later."""
+    ``later`` the capabilities of a client that answers the other requests later."""
 
     def either(path: str) -> JSONObject | None:
         return {} if here.supports(path) or later.supports(path) else None

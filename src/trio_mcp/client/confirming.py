@@ -243,16 +243,16 @@ def _reported_by(end: CallOutcome | None) -> CancelResult:
 
 
 def _after_failure(error: MCPError) -> CancelResult:
-    """Return what is known about a cancelled call after ``error``. This is the error of the call itself, or of the
-    request that should tell how the call's handler ended."""
+    """Return what is known about a cancelled call after ``error``, the error of the call itself or of the request that
+    asks how the call's handler ended."""
     if isinstance(error, HTTPError):
         return CancelResult("unknown" if error.session_lost or error.status == HTTPStatus.NOT_FOUND else "lost")
     return CancelResult("lost" if isinstance(error, ConnectionLost) else "unknown")
 
 
 def _remaining_grace(now: float) -> float:
-    """If this code runs in a handler that was itself cancelled, return how many seconds of its cleanup time remain,
-    less a margin.
+    """If this code runs in a handler that was itself cancelled, return how many seconds of the handler's cleanup time
+    remain, less a margin.
 
     Return infinity outside of a cancelled handler.
     """

@@ -327,7 +327,7 @@ class Requests:
         )
 
     async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
-        """Wait for the result of a call to which its own handlers were passed."""
+        """Wait for the result of a call for which the caller has passed ``handlers``."""
         own_logs = "on_log" in handlers
         self._callbacks.own_logs += own_logs
         try:

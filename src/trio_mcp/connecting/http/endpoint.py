@@ -309,8 +309,8 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
 
 
 def _has_method(data: bytes) -> bool:
-    """Return whether ``data``, a message that can't be decoded, has a method, so that it can't be the reply for which a
-    call of the client waits."""
+    """Return whether ``data``, a message that can't be decoded, has a method. Such a message can't be the reply that a
+    call of the client waits for."""
     try:
         return read_head(data).method is not UNSET
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

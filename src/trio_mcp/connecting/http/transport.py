@@ -104,8 +104,8 @@ class HttpTransport(FramedTransport):
         await self._nursery.start(receive_all, self._endpoint, self._replied)
 
     def _replied(self, request_id: RequestId | None) -> None:
-        """The reply to a request has arrived on the server's separate stream (HTTP+SSE), so soon close the response to
-        the POST of this request."""
+        """Close the response to a POST soon, because the reply to its request has arrived on the server's separate
+        stream (HTTP+SSE)."""
         if request_id is not None and (posted := self._requests.get(request_id)) is not None:
             posted.abandon()
 
@@ -198,7 +198,8 @@ class HttpTransport(FramedTransport):
             del self._requests[request_id]
 
     async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
-        """Send the last request about a background task, in addition to the limit on concurrent requests.
+        """Send the last request about a background task. The request isn't counted towards the limit on concurrent
+        requests.
 
         `aclose` waits until this request has ended.
         """
