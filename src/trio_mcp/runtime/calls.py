@@ -50,8 +50,8 @@ class CallOutcome:
 
 @define(eq=False)
 class RoundTrips:
-    """One call of a client, which may need several requests. A server can answer a request with input requests such as
-    elicitation, and the client then sends the next request with the answers (2026-07-28 mrtr)."""
+    """One call of a client, such as ``tools/call``, with all its requests. If a server answers a request with input
+    requests such as elicitation, the client retries with the user's answers (2026-07-28 mrtr)."""
 
     _cancel: Callable[[RequestId, BaseException], None]
     asked: RequestId | None = None
@@ -63,7 +63,7 @@ class RoundTrips:
     cached."""
 
     def cancel(self, error: BaseException) -> None:
-        """Send a cancellation, because of ``error``, if the server waits for the client's next request of this call.
+        """If the server waits for the client's retry of this call, send it a cancellation with the cause ``error``.
 
         Idempotent.
         """
@@ -73,7 +73,8 @@ class RoundTrips:
 
 
 class Call(Owner):
-    """An outgoing request whose sender waits for the outcome, and can get progress notifications meanwhile.
+    """An outgoing request whose sender waits for the outcome. While it waits, the sender can get progress
+    notifications.
 
     ``backlog`` stores progress for a callback; it's `None` if there is no callback. ``deadline`` is the time on trio's
     clock at which the caller leaves the call at the latest.
@@ -169,8 +170,8 @@ class Ask(Protocol):
 
 
 class CallOwner(Protocol):
-    """The sender of a `DetachedCall`, a request for which no task waits. When the request ends, `receive_outcome` is
-    called."""
+    """The sender of a `DetachedCall`, a request for which no task waits. When the request ends, its outcome is passed
+    to `receive_outcome`."""
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
         """Handle the outcome of a request: plain data or an error.
@@ -186,7 +187,8 @@ which later gets the outcome: see `Outbound.send_detached`."""
 
 
 class DetachedCall(Owner):
-    """A request that ``owner`` sent through ``outbox``, and for which no task waits.
+    """An outgoing request for which no task waits. ``owner`` sent the request through ``outbox``, and is called with
+    its outcome.
 
     A `DetachedCall` takes much less memory than a waiting task. ``calls`` are the calls in flight. ``name`` identifies
     the request for its sender. ``over`` is called with the outcome.
@@ -243,7 +245,7 @@ class DetachedCall(Owner):
 
 @frozen
 class Progress:
-    """One progress notification of a call.
+    """The values in one progress notification, which the peer sent about an outgoing call.
 
     ``progress`` increases with each notification. ``total`` has the same unit as ``progress``. ``message`` is text for
     people.

@@ -68,7 +68,8 @@ class Cancellation:
 
 
 def reason_of(cancelled: BaseException) -> str:
-    """Return the reason to send in ``notifications/cancelled`` if the exception ``cancelled`` ends an outgoing call.
+    """Return the ``reason`` for ``notifications/cancelled``, which is sent when the exception ``cancelled`` ends an
+    outgoing call.
 
     Besides fixed phrases, only two texts are sent: the reason of an explicit `trio.CancelScope.cancel`, and the message
     of a `CodedError`, which is written for the peer. trio's own reasons aren't sent, because they name tasks and

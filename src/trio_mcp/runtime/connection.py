@@ -45,7 +45,7 @@ _HURRIED_GRACE: Final = 0.3
 
 
 class Connection:
-    """Serves one MCP connection while `run` is running.
+    """One MCP connection of a client or a server. It handles messages while `run` is running.
 
     ``host``, the `RequestHost` that runs the handlers, must be running for the whole time. If messages arrive through
     `process_event` instead of a transport, pass an outbox as ``transport``, and take the lines from it.
@@ -268,7 +268,7 @@ class Connection:
         self._runner.cancel_parked(self.exchange, cause, reason)
 
     def lose(self, error: ConnectionLost) -> None:
-        """End the connection, because both directions of it were lost.
+        """End the connection, because messages can be neither sent nor received any more.
 
         All requests are cancelled, because no reply can be sent or arrive. Idempotent.
         """
@@ -362,13 +362,14 @@ class Connection:
                 act(state.receive(decode(received, max_batch=self.limits.max_batch)), received)
 
     def process_event(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
-        """Handle ``event``, which was read from the bytes ``line`` and belongs to ``exchange``.
+        """Handle ``event``, a message that was decoded from the bytes ``line``. A request in ``event`` is registered in
+        ``exchange``.
 
         Synchronous. Call it only while `run` is running.
         """
         self._dispatch.handle(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """Queue a received change notification for `RequestHandler.notified`. ``size`` is the notification's length in
-        bytes."""
+        """Queue a received change notification until it is passed to `RequestHandler.notified`. ``size`` is the
+        notification's length in bytes."""
         self._changes.put(event, size)

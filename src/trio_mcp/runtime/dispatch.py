@@ -71,7 +71,7 @@ class Dispatch:
         batch: BatchExchange | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        """Handle ``event``, which was read from the bytes ``line``.
+        """Handle ``event``, a received message that was decoded from the bytes ``line``.
 
         A request in a JSON-RPC batch belongs to ``batch``, which collects the replies. Any other request belongs to
         ``exchange`` or, if ``exchange`` is `None`, to the connection's own exchange.

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 
 class ClientChannel(Protocol):
-    """An object, such as the `Exchange` of a connection, through which messages reach a client after its requests have
-    ended."""
+    """Sends a client messages that don't belong to a running request. An example is the `Exchange` of a connection."""
 
     @property
     def outbox(self) -> Outbox:
@@ -37,7 +36,7 @@ class ClientChannel(Protocol):
 
 
 class Exchange:
-    """Holds the MCP requests that belong to one connection, or to one part of a connection, such as an HTTP POST.
+    """Holds the MCP requests in progress of one connection, or of a part of a connection, such as an HTTP POST.
 
     ``state`` decides what is legal for the requests; ``outbox`` gets their lines; ``peer`` is the client or server that
     sent them. The end of an exchange cancels all held requests (`cancel_all`). While a request waits for its client's
@@ -73,13 +72,13 @@ class Exchange:
 
     @property
     def is_keeping(self) -> bool:
-        """True if `keep` has started to store the result of a request, whose handler has ended."""
+        """True if the handler of the request has ended and `keep` has started to store the result."""
         return False
 
     @property
     def party(self) -> object:
-        """The client's identity. A handler that waits for a client's retry is continued only by a retry with the same
-        identity.
+        """The client's identity. If a handler waits for a client's retry, only a client with the same identity can make
+        the handler continue.
 
         This is the principal or, without a principal, the exchange itself. Without principals, all clients of a
         stateless HTTP endpoint, on all of its replicas, count as one client.
@@ -90,7 +89,8 @@ class Exchange:
 
     @property
     def connection(self) -> trio.Event | None:
-        """An object that identifies the client's connection: all its requests and tasks share it.
+        """An object that identifies the client's connection. All requests and tasks of the connection have the same
+        object.
 
         The object lives as long as any of these requests and tasks. `None` if a request doesn't show to which
         connection it belongs.
@@ -129,7 +129,7 @@ class Exchange:
             self._emptied.unpark_all()
 
     def find(self, request: InboundRequest) -> RequestScope | None:
-        """Return the `RequestScope` of ``request``, or `None` if this exchange doesn't hold the request."""
+        """Return the `RequestScope` of ``request``, or `None` if the request isn't registered in this exchange."""
         return self._held.get(request)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
@@ -159,7 +159,7 @@ class Exchange:
         """
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
-        """Check that each HTTP header that repeats an argument of ``request`` has the value of the argument.
+        """Check the HTTP headers that repeat arguments of ``request``: each header must have the value of its argument.
 
         ``table`` maps the headers to the arguments. Raises `CodedError` if a header differs.
         """
@@ -180,7 +180,8 @@ class Exchange:
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
-        """Return the error for a request whose task has already started, but whose method isn't available.
+        """Return the "Method not found" error for a request whose method isn't available. The request's task has
+        already started.
 
         Over HTTP, the error also sets the status, unless the response has already begun.
         """
@@ -226,7 +227,7 @@ class Exchange:
 
 
 class PartExchange(Exchange):
-    """A part of ``connection``, such as an HTTP POST, that has its own ``outbox`` and ``peer``.
+    """The exchange for a part of ``connection``, such as one HTTP POST. It has its own ``outbox`` and ``peer``.
 
     The exchange of the whole connection holds and cancels the MCP requests.
     """
@@ -276,8 +277,8 @@ class BatchExchange(PartExchange):
         self._lines: list[bytes] = []
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Add the reply to one message of the JSON-RPC batch. ``line`` is `None` for a notification or a cancelled
-        request.
+        """Add the reply to one message of the JSON-RPC batch. ``line`` is `None` if the message gets no reply: a
+        notification or a cancelled request.
 
         After the last message, send all replies.
         """

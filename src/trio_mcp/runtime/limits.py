@@ -341,7 +341,7 @@ class LinkCounts:
 
     @contextmanager
     def counting(self, counts: StorageCounters | None, count_sent: Callable[[], int]) -> Generator[None]:
-        """In the ``with`` block, include the counters of one connection to other replicas.
+        """While inside the ``with`` block, include the counters of one connection to other replicas in `total`.
 
         ``count_sent`` returns how many messages this replica has sent to the others so far.
         """
@@ -368,7 +368,8 @@ def _counted(counts: StorageCounters | None, count_sent: Callable[[], int]) -> C
 
 @define(eq=False)
 class Load:
-    """The counters that `Statistics` shows. All connections of a server update them."""
+    """Counts the connections and requests of a server. All connections of the server update these counters, and
+    `Statistics` shows them."""
 
     connections: int = 0
     in_flight: int = 0

@@ -102,7 +102,7 @@ class NotificationQueue:
         del self._handle
 
     async def wait_until_handled(self, count: int) -> None:
-        """Wait until the first ``count`` notifications have been handled or dropped.
+        """Wait until the first ``count`` notifications of the connection have been handled or dropped.
 
         When called from a notification callback, return at once, because the callback would wait for itself.
         """
@@ -113,7 +113,7 @@ class NotificationQueue:
         return self.handled < count and not self._over and id(self) not in _inside.get()
 
     async def wait_until_finished(self, seen: int, count: int, running: int) -> None:
-        """Wait for the callbacks of the notifications that arrived during a request.
+        """Wait until the callbacks of all notifications that arrived during a request have returned.
 
         The connection numbers its notifications: those that arrived during the request have the numbers ``seen + 1`` to
         ``count``.

@@ -234,7 +234,7 @@ class Outbound:
         self._last_stray = bytes(line[:_QUOTED])
 
     def strays_since(self, strays: int) -> str:
-        """Return text for an error message that quotes the last line from the server that wasn't a reply to any call.
+        """Return text for an error message: a quote of the server's last line that wasn't a reply to any call.
 
         Return an empty string if no such line has arrived since the number of such lines was ``strays``.
         """
@@ -350,7 +350,7 @@ class Outbound:
 
     @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:
-        """Open a call that may need several requests, one after another.
+        """Open a call that may need several requests: a server can request input before it returns the result.
 
         The context manager's value is a `RoundTrips`: pass it to `request` as ``trips``. If the block raises while the
         server waits for the next request, exactly one ``notifications/cancelled`` is sent. It names the last request
@@ -383,7 +383,7 @@ class Outbound:
             raise _again(self.closed_error)
 
     def call_of(self, request: OutboundRequest) -> Call | DetachedCall:
-        """Return the call that sent ``request``, which is pending or was just ended by the peer."""
+        """Return the call that sent ``request``. The call is still pending, or the peer has just ended it."""
         return self._calls[request.id]
 
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
@@ -401,7 +401,7 @@ class Outbound:
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
-        """Return the context variables of the only pending call during which the peer may send its own requests.
+        """Return the context variables of the only pending call that allows the peer to send its own requests.
 
         Return `None` if there is no such request, or more than one, or if the peer may still send requests for a
         cancelled call.
@@ -526,7 +526,7 @@ def present_trace() -> TraceContext | None:
 
 @contextmanager
 def answering(meta: Mapping[str, Any]) -> Generator[None]:
-    """In the ``with`` block, and in tasks started in it, use the trace context in ``meta`` for outgoing requests.
+    """In the ``with`` block, and in tasks started in it, pass the trace context in ``meta`` on to outgoing requests.
 
     The block answers input requests that the server returned for a request with this ``meta``. Requests that a server
     sends itself have their own trace context, and don't need this.

@@ -37,7 +37,7 @@ _WRITTEN_AT_ONCE: Final = 64 * 1024
 
 @define(eq=False)
 class Segment:
-    """Consecutive lines in the outbox that can only be withdrawn together."""
+    """Consecutive messages in the outbox, which can only be withdrawn together."""
 
     data: bytes | bytearray
     owner: Owner | None
@@ -46,7 +46,7 @@ class Segment:
 
 @define(eq=False)
 class Owner:
-    """The sender of lines in the outbox, such as a request.
+    """The sender of messages in the outbox, such as an outgoing request.
 
     The lines of an owner can be withdrawn until they are written.
     """
@@ -65,7 +65,7 @@ def _taken(segment: Segment) -> bytes | bytearray:
 
 
 def dropping_outbox(high_water: int) -> Outbox:
-    """Return an outbox that drops every line, for messages whose receiver can't be reached."""
+    """Return an outbox that drops every message, because the receiver can't be reached."""
     outbox = Outbox(high_water)
     outbox.call_writer(_dropping(ref(outbox)))
     return outbox
@@ -99,7 +99,7 @@ def cancel_line(request_id: RequestId, reason: str | None) -> bytes:
 
 
 class Outbox:
-    """The queue of lines that wait to be written to one stream.
+    """The queue of messages that wait to be written to one stream. Each message is one line.
 
     ``high_water`` is the number of bytes above which `room` waits. `put` itself never waits, because some lines
     (answers to pings, cancellations) come from code that can't wait. ``send_nowait`` is the transport's method; see
@@ -141,7 +141,7 @@ class Outbox:
         self._append(line, owner, sealed=False)
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
-        """Send ``line``, for which the peer waits. ``line`` includes its newline.
+        """Send ``line``, a reply that the peer waits for. ``line`` includes its newline.
 
         The line is written at once if that is possible without waiting. Otherwise it is queued.
         """
@@ -182,14 +182,14 @@ class Outbox:
         return count > 0
 
     def write_nothing_now(self) -> None:
-        """Let only the writer task write lines from now on.
+        """From now on, let only the writer task write to the stream, and never the task that sends a message.
 
         Before this call, the task that sends a line may write it at once.
         """
         self._send_nowait = _never
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
-        """Queue ``line`` in a segment of its own, and return the segment. Until the line is sent, `replace` can replace
+        """Queue ``line`` in its own segment, and return the segment. Until the line is sent, `replace` can replace
         it."""
         return self._append(line, owner, sealed=True)
 
@@ -260,7 +260,7 @@ class Outbox:
         return True
 
     def is_full(self, marks: int = 1) -> bool:
-        """Return true if `room` would wait, because too many bytes wait in the outbox."""
+        """Return true if so many bytes wait in the outbox that `room` would wait."""
         return self.size >= marks * self.high_water
 
     async def room(self, marks: int = 1) -> None:
@@ -308,7 +308,7 @@ class Outbox:
             await self._writer.sleep()
 
     def nudge(self) -> None:
-        """Wake the task that waits in `take`. `take` then returns empty bytes once.
+        """Wake the task that waits in `take`. This call of `take` then returns empty bytes.
 
         Do nothing if lines wait in the outbox.
         """

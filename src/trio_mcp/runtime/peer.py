@@ -69,7 +69,7 @@ class Headers(Mapping[str, str]):
 
 @frozen(eq=False)
 class Peer:
-    """What the transport knows about the other end of a connection.
+    """The other end of a connection, as the transport knows it: for example its HTTP headers and its principal.
 
     Over stdio and in memory, nothing is known about the client.
     """

@@ -48,7 +48,7 @@ class Replies:
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any, scope: RequestScope | None = None) -> bytes:
-        """Encode ``result`` as the reply to ``request``, in one JSON line.
+        """Encode ``result`` as the reply to ``request``, or encode an error if this fails. The reply is one JSON line.
 
         If the result can't be encoded or sent, return the line of an error reply instead. See `failure` for ``scope``.
         """
@@ -62,7 +62,7 @@ class Replies:
             return self.failure(request, error, scope)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
-        """Encode ``result`` as the reply to ``request``, in one JSON line.
+        """Encode ``result`` as the reply to ``request``, in one JSON line. Raise an exception if this fails.
 
         Raises `NotExpressible`, `NotSerializable`, and any exception caused by a value that isn't of the
         specification's class.
@@ -174,7 +174,7 @@ def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | 
 
 
 def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
-    """Log an illegal key in the ``meta`` of a result.
+    """If ``meta``, the ``_meta`` of a result, has an illegal key, log a warning.
 
     This doesn't raise, because the result may come from another server through a proxy.
     """

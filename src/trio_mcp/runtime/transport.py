@@ -93,7 +93,7 @@ class Frame:
 
 @value
 class ReplyLost:
-    """A transport's notice that no reply to the outgoing request ``request_id`` will arrive. The call then ends with
+    """Returned by a transport if no reply to the outgoing request ``request_id`` will arrive. The call then ends with
     ``error``.
 
     The transport can still be used. The call may already have ended.
@@ -105,7 +105,7 @@ class ReplyLost:
 
 @value
 class QuestionsLost:
-    """A transport's notice that the peer no longer waits for answers to its requests with the ids ``request_ids``.
+    """Returned by a transport if the peer no longer waits for the replies to its requests ``request_ids``.
 
     ``reason`` says why. The connection isn't lost.
     """
@@ -186,7 +186,7 @@ class FramedTransport(Transport):
 
     @abstractmethod
     async def receive(self) -> Received:  # pyright: ignore[reportIncompatibleMethodOverride] - for the runtime only
-        """Return the next message, or a notice that a reply or request was lost.
+        """Return the next message, or report that a reply or a request was lost.
 
         A message that the transport had to decode is returned as a `Frame`.
 
@@ -258,7 +258,7 @@ _LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class HTTPError(MCPError):
-    """The HTTP exchange of a request ended without a reply to the request.
+    """Raised if the HTTP exchange of a request ended without a reply to the request.
 
     Other calls aren't affected, and the client stays usable. ``status`` is the HTTP status that the server, or a proxy
     in between, returned. It's `None` if no response arrived, for example because nothing listens at the address.

@@ -75,8 +75,8 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Return the maximum number of items and members in an argument whose types include sets, or other types that take
-    long to build. Return `None` for an argument without these types.
+    """Return how many items and members an argument may contain at most. Return `None`, for no maximum, if its types
+    include neither sets nor other types that take long to build.
 
     `is_checkable` counts the items and members. ``found`` lists the argument's types.
 
@@ -112,8 +112,8 @@ _OTHER_SDKS: Final = frozenset(("mcp", "mcp_types", "fastmcp"))
 
 
 def check_foreign_classes(where: str, hint: Any) -> None:
-    """Raise `TypeError` if an annotation contains a class of another MCP SDK. The error message begins with
-    ``where``."""
+    """Raise `TypeError` if an annotation contains a class of another MCP SDK. ``where`` is the beginning of the error
+    message."""
     for part in hint_parts(hint):
         if isinstance(part, type) and (package := part.__module__.partition(".")[0]) in _OTHER_SDKS:
             from ..mistakes import import_for
@@ -154,7 +154,7 @@ def check_fields(where: str, hint: Any) -> None:
 
 
 def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
-    """Return the annotation and the default of a parameter in a form that msgspec supports.
+    """Return the annotation and default of a parameter, converted to a form that msgspec supports.
 
     Constraints, and pydantic's ``Field``, become `msgspec.Meta` if msgspec can express them. If it can't, and for
     models inside other types, the annotation is replaced by a class that pydantic validates as a whole. Other metadata
@@ -265,8 +265,8 @@ def _check(where: str, name: str, hint: Any, default: Any) -> None:
 
 
 def fielded_classes(hint: Any) -> list[type[Any]]:
-    """Return the classes with fields, such as dataclasses, that the annotation ``hint`` contains. The types of their
-    fields are searched too."""
+    """Return the classes with fields, such as dataclasses, in the annotation ``hint`` and in the annotations of these
+    fields."""
     found: dict[type[Any], None] = {}
     ahead = [hint]
     while ahead:

@@ -68,7 +68,7 @@ class ConnectedClient:
 
     @property
     def revision(self) -> Revision:
-        """The protocol revision agreed in the client's handshake; the latest revision if there was no handshake."""
+        """The protocol revision agreed in the client's handshake. Without a handshake, the latest revision."""
         return self._connection.state.revision or LATEST_MODERN
 
     @property
@@ -107,7 +107,7 @@ class Observer(Protocol):
         ...
 
     def resource_updated(self, uri: str) -> None:
-        """Notify this connection's client that the resource ``uri`` changed."""
+        """Notify this connection's client that the resource with the URI ``uri`` changed."""
         ...
 
     def everything_changed(self) -> None:
@@ -124,8 +124,8 @@ class Observer(Protocol):
 
 
 class Observers:
-    """The connections of one server to clients that must be notified of changes. All methods can be called from any
-    thread.
+    """The connections of one server to its clients. The server notifies them of changes. All methods can be called from
+    any thread.
 
     Each connection is notified in its own run of trio: at once if the change is made in that run's thread, otherwise
     soon after. Connections may open and close during a notification.
@@ -148,7 +148,8 @@ class Observers:
         self._runs[observer] = current_run()
 
     def add_server(self, observers: Observers) -> None:
-        """From now on, also notify the connections in ``observers``, which belong to a server that mounts this server.
+        """From now on, also notify the connections in ``observers``. They belong to another server, which mounts this
+        server.
 
         These connections get no extension notifications, because a mounted server's extensions aren't available to
         clients.
@@ -161,7 +162,7 @@ class Observers:
 
     @cached_property
     def source(self) -> str:
-        """The id of this server in this process. Other replicas use it to recognize this server's notifications."""
+        """The id of this server in this process. With the id, other replicas recognize this server's notifications."""
         return token_urlsafe(9)
 
     @property

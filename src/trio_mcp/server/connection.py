@@ -109,7 +109,7 @@ class ServerConnection:
     # Methods that answer requests at once, in the task that reads messages
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request at once, if the server can create the response without waiting.
+        """Answer a request at once, if the server can compute the result without waiting.
 
         Otherwise, let the runtime start a task for the request. See `RequestHandler.answer_now`.
         """
@@ -185,7 +185,7 @@ class ServerConnection:
     # Methods that answer requests in a trio task of their own
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request, in the trio task started for the request.
+        """Answer a request, in the trio task that runs the request.
 
         See `RequestHandler.answer`. If ``arguments`` are given, they replace the arguments of a tool call or prompt.
 
@@ -251,8 +251,8 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return true for a notification that this class handles: changed roots, or an extension notification with a
-        registered handler.
+        """Return true if this class handles the notification ``event``: changed roots, or an extension notification
+        with a registered handler.
 
         `ConnectionState` handles all other notifications.
         """
@@ -319,7 +319,7 @@ class MiddlewareConnection(ServerConnection):
     """A connection to a server that has middleware."""
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request by calling the middleware, in the trio task started for the request. See
+        """Answer a request by calling the middleware, in the trio task that runs the request. See
         `ServerConnection.answer`."""
         assert self._middleware is not None, "other servers have the plain connections"
         if scope.request.method.extension is not None:
@@ -337,14 +337,14 @@ class MiddlewareConnection(ServerConnection):
 
 
 class SharedConnection(MiddlewareConnection):
-    """A connection to a server that shares its work with other replicas.
+    """A connection to a server that shares its state with other replicas.
 
     If a client retries a request whose handler is parked in another replica, the connection forwards the retry to that
     replica.
     """
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request, in the trio task started for the request.
+        """Answer a request, in the trio task that runs the request.
 
         See `ServerConnection.answer`. For a retry that is forwarded to another replica, the middleware doesn't run
         here, because it already runs in that replica.

@@ -49,7 +49,7 @@ def keep_large_results(
     ttl: float = 600.0,
     total_bytes: int = 64 * 1024 * 1024,
 ) -> None:
-    """Shorten large tool results: the client gets the beginning of the result, and a link to the full result.
+    """Shorten large tool results. The client gets the beginning of such a result, and a link to the full result.
 
         keep_large_results(server, 100_000)
 
@@ -98,7 +98,7 @@ def keep_large_results(
         return attrs.evolve(result, tools=[attrs.evolve(tool, output_schema=None) for tool in result.tools])
 
     async def read(id: str, ctx: RequestContext) -> list[ResourceContents]:
-        """Resource handler: return a stored large result in full."""
+        """Resource handler: return a stored large tool result in full."""
         scope = scope_of(ctx)
         kept = stores.get(scope.runner.host)
         contents = None if kept is None else kept.find(f"{_URI}{id}", owner_of(scope))
@@ -156,7 +156,7 @@ class _KeptResults:
 
     def add(self, caller: Hashable, owner: bytes | None, result: CallToolResult, size: int) -> str | None:
         """Store a tool result of ``size`` bytes for the caller ``owner``, and return its URI. Return `None` if the
-        memory limits leave no room for the result."""
+        result would exceed a memory limit."""
         if 2 * size > self._limit:  # one caller gets at most half of the memory limit
             return None
         while not leaves_enough(self._sizes[caller], self._limit - self._sizes.total(), size):
@@ -171,8 +171,8 @@ class _KeptResults:
         return uri
 
     def find(self, uri: str, owner: bytes | None) -> list[ResourceContents] | None:
-        """Return the tool result stored under ``uri``. Return `None` if this result belongs to another caller or was
-        dropped."""
+        """Return the stored tool result with this ``uri``. Return `None` if this result belongs to another caller or
+        was dropped."""
         kept = self._kept.get(uri)
         return None if kept is None or kept.owner != owner else kept.contents
 

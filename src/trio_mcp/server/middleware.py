@@ -82,14 +82,14 @@ class ServerRequest:
 
     @property
     def caller_name(self) -> str | None:
-        """A readable name of the caller, without control characters: the subject of the principal, otherwise the
-        network address. `None` if both are unknown."""
+        """A readable name of the caller, without control characters: the subject of its principal or, without a
+        principal, its network address. `None` if both are unknown."""
         name = self._scope.exchange.peer.name
         return None if name is None else clean(name)
 
     @property
     def offer(self) -> str | None:
-        """The registered name of the tool or prompt that the request names. If the request names a resource, its
+        """The name under which the server registered the tool or prompt that the request names. For a resource, the
         registered URI or URI template.
 
         `None` if the request names nothing that is registered. Clients can't create new values, so you can use this
@@ -149,7 +149,7 @@ class MiddlewareFunction(Protocol):
 
 
 class PositionedMiddleware(ABC):
-    """Base class of middleware with state that all replicas share, such as the buckets of `rate_limit`.
+    """Base class of middleware whose state is shared by all replicas, such as the buckets of `rate_limit`.
 
     The state is identified by the middleware's position in the server's list of middleware, because the position is the
     same on all replicas.
@@ -161,11 +161,11 @@ class PositionedMiddleware(ABC):
 
     @abstractmethod
     def at_position(self, position: int) -> MiddlewareFunction:
-        """Return a copy of this middleware that has the given ``position`` in the server's list of middleware."""
+        """Return a copy of this middleware for the given ``position`` in the server's list of middleware."""
 
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
-    """Return the names of the request methods that middleware applies to.
+    """Return the request methods to which middleware applies: the methods ``names`` or, without names, all methods.
 
     Without names, return all request methods, including the methods of extensions. Raises `ValueError` for a method
     that middleware cannot apply to.
@@ -209,8 +209,8 @@ def check_middleware(function: object) -> None:
 
 
 class MiddlewareChains:
-    """The middleware of a running server. ``declared`` lists each middleware function with the methods it applies to,
-    outermost function first."""
+    """The middleware of a running server. For each middleware function, ``declared`` contains the function and its
+    methods, outermost function first."""
 
     def __init__(
         self,
@@ -261,7 +261,8 @@ class MiddlewareChains:
         return self._tools.call_within(run, scope, params, tasks) if isinstance(params, CallToolParams) else run()
 
     def applies_to(self, method: str) -> bool:
-        """Return whether any middleware applies to ``method``, and so may change the results of its requests."""
+        """Return whether any middleware applies to requests of ``method``. If so, middleware may change their
+        results."""
         return method in self._chains
 
     def _offer(self, params: Any, auth: Auth | None) -> str | None:
@@ -281,7 +282,7 @@ class MiddlewareChains:
 
 
 def on_asyncio(middleware: MiddlewareFunction) -> MiddlewareFunction:
-    """Wrap ``middleware`` so that it runs in the server's asyncio event loop, while ``next`` runs on trio.
+    """Wrap ``middleware`` so that it runs in the server's asyncio event loop. Its argument ``next`` still runs on trio.
 
     This package's own middleware is returned unwrapped.
     """

@@ -116,7 +116,8 @@ class Offering:
         return register if function is None else register(function)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Register a function as the resource ``uri``, or as a resource template if ``uri`` has parameters in braces.
+        """Register a function as the resource with this ``uri``, or as a resource template if ``uri`` has parameters in
+        braces.
 
             @server.resource("note://{name}")
             async def note(name: str) -> str:
@@ -228,8 +229,8 @@ class Offering:
 
     @in_active_run
     def on_roots_changed(self, function: F) -> F:
-        """Register a function that is called with the `ConnectedClient` when a legacy client reports that the client's
-        roots changed.
+        """Register a function that is called when a legacy client reports that its roots changed. The function gets the
+        `ConnectedClient`.
 
             @server.on_roots_changed
             async def changed(client: ConnectedClient) -> None:
@@ -346,14 +347,14 @@ class Offering:
             self._observers.list_changed(f"notifications/{kind}/list_changed")
 
     def resource_updated(self, uri: str) -> None:
-        """Notify all clients that are subscribed to the resource ``uri`` that the resource has changed.
+        """Notify all clients that have subscribed to the resource ``uri`` that the resource has changed.
 
         Returns without waiting until the notifications are sent.
         """
         self._observers.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Notify all clients that every list, and every resource they are subscribed to, may have changed.
+        """Notify all clients that all lists, and all resources that they have subscribed to, may have changed.
 
         Returns without waiting until the notifications are sent.
         """
@@ -422,8 +423,7 @@ def _resource(offering: Offering, uri: str, auth: Auth | None) -> RegisteredReso
 
 
 def all_exist(offering: Offering, request: InboundRequest, peer: Peer) -> bool:
-    """Return whether every tool, resource or prompt that a retried request names still exists for the request's
-    caller."""
+    """Return whether all tools, resources and prompts that a retried request names still exist for its caller."""
     name = request.method.name
     return name not in _NAMING or None not in _named(offering, name, request.params, peer.auth)
 

@@ -146,8 +146,8 @@ class ToolOptions(PromptOptions, total=False):
 
 @show_fields
 class SamplingOptions(TypedDict, total=False):
-    """Keyword arguments of a sampling request to the client's model (2025-11-25 sampling). With `None`, the client
-    chooses the value."""
+    """Keyword arguments of a sampling request to the client's model (2025-11-25 sampling). If an argument is `None`,
+    the client chooses the value."""
 
     system_prompt: str | None
     """System prompt. The client may change or omit it."""
@@ -188,7 +188,8 @@ def _is_scope(_: Any, __: Any, scope: str) -> None:
 
 @frozen
 class CacheHints:
-    """Says how clients may cache a response (2026-07-28 caching). Raises `ValueError` for values out of range."""
+    """Says how long, and for whom, clients may cache a response (2026-07-28 caching). Raises `ValueError` for values
+    out of range."""
 
     ttl_ms: int = attrs.field(default=0, validator=_is_ttl)
     """Milliseconds for which a client may use the response from its cache. With 0, the client must send a request each
@@ -206,8 +207,8 @@ NOT_CACHED: Final = CacheHints()
 
 
 def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> Mapping[str, CacheHints]:
-    """Return a dict with the cache hints of each cacheable method. Raises `ValueError` if ``special`` names a method
-    without cache hints."""
+    """Return a dict with the cache hints of each method whose responses can be cached. Raises `ValueError` if
+    ``special`` contains another method."""
     if unknown := sorted(set(special) - set(_CACHEABLE)):
         raise ValueError(f"{', '.join(unknown)} cannot be cached. Methods with cache hints: {', '.join(_CACHEABLE)}")
     return {method: special.get(method, default) for method in _CACHEABLE}
@@ -250,7 +251,8 @@ _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
 
 
 def check_apps(option: str, has_apps: bool) -> None:
-    """Raise `ValueError` if ``option``, which is for apps, is used on a server without the `Apps` extension."""
+    """Raise `ValueError` if the server lacks the `Apps` extension, because ``option`` has an effect only with this
+    extension."""
     if not has_apps:
         raise ValueError(f"{option} needs the Apps extension: Server(name, extensions=[Apps()])")
 

@@ -31,8 +31,8 @@ from ..stores.sealing import KeyRing, check_secrets
 
 @frozen(eq=False)
 class RoundStates:
-    """Creates the ``requestState`` for requests of one connection, and reads the ``requestState`` when the client
-    retries a request.
+    """Creates the ``requestState`` that is sent to a client with input requests, and reads it when the client retries.
+    Serves one connection.
 
     ``lifetime``: seconds for which a state is valid. ``exists`` returns whether everything that a request names still
     exists for its caller. ``replica``: the id of this process, if other replicas may receive the retries. The
@@ -63,8 +63,8 @@ class RoundStates:
         )
 
     def read(self, request: InboundRequest, peer: Peer) -> Decision:
-        """Decide how to continue with a request. Its ``requestState`` shows whether the request is the retry of an
-        earlier request.
+        """Decide how to continue with a request. Its ``requestState`` shows whether the client has retried an earlier
+        request.
 
         - `Retry`, if a handler in this process is parked: it waits for this retry.
         - `LATER` otherwise, with the content of the retry in ``request.continuation``. That is a `RemoteRetry` if the
@@ -185,7 +185,7 @@ class StateCipher:
         return KeyRing(self._secrets, purpose + self._name)
 
     def secret_for(self, purpose: bytes) -> bytes:
-        """Return a secret that is used only for ``purpose``. All processes with the same first secret get the same
+        """Return a secret that is used only for ``purpose``. All processes whose first secret is equal get the same
         result."""
         return hmac.digest(self._secrets[0], purpose + self._name, "sha256")
 
@@ -194,8 +194,8 @@ class StateCipher:
         return self.keys_for(_PURPOSE)
 
     def seal(self, content: SealedState) -> str:
-        """Encrypt ``content``, and return it as text. Raises `CodedError` (-32603) if the text is too large for a
-        client to send back."""
+        """Encrypt ``content``, and return it as text. Raises `CodedError` (-32603) if the text is so large that a
+        client couldn't send it back."""
         sealed = self._keys.seal(msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
         if len(text) > _LONGEST:
@@ -225,8 +225,8 @@ class StateCipher:
 
 
 def fingerprint(request: InboundRequest) -> bytes:
-    """Return a digest of a request's method and of the parameters that identify the request. The order of parameters
-    doesn't matter."""
+    """Return a digest of a request's method and of the parameters that identify the request. It doesn't depend on the
+    order of the parameters."""
     params = request.params
     arguments = params.get("arguments")
     if type(arguments) is msgspec.Raw:  # see `InboundRequest.put_away`

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RunningTasks:
-    """The tasks of a running server, created by calls of its ``tools``. Task handlers run in ``host``.
+    """The MCP tasks of a running server, created by calls of its ``tools``. Task handlers run in ``host``.
 
     Most servers have no tasks. So the `TaskHost` is created, and its modules imported, only when a task is first
     requested, or at the start if `TaskSettings.store` may hold tasks of earlier runs. It runs in the nursery
@@ -79,13 +79,13 @@ class RunningTasks:
 
     @property
     def has_host(self) -> bool:
-        """True once a client requested a task. Before that, there are no task records. Any thread may read this
-        property."""
+        """True once a client has requested an MCP task. Before that, there are no task records. Any thread may read
+        this property."""
         return self._host is not None
 
     @property
     def records(self) -> TaskRecords:
-        """The records of this server's tasks."""
+        """The records of this server's MCP tasks."""
         return self.host().records
 
     @cached_property
@@ -105,20 +105,20 @@ class RunningTasks:
         return ExtensionMethods(self.records)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Refuse new tasks from now on. See `TaskHost.shut_down`."""
+        """From now on, refuse new tasks. See `TaskHost.shut_down`."""
         self._shuts_down, self._hurries = True, self._hurries or hurry
         if self._host is not None:
             self._host.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
-        """Refuse new tasks, and wait until no task is running in this process."""
+        """Refuse new MCP tasks, and wait until no task is running in this process."""
         self.shut_down()
         if self._host is not None:
             await self._host.drain()
 
     async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
-        """Answer a request about a task with ``methods``, after checking that the caller has the OAuth scopes of the
-        task's tool."""
+        """Answer a request about an MCP task with ``methods``, after checking that the caller has the OAuth scopes of
+        the task's tool."""
         from ..tasks.task_methods import scope_of  # lazy import, see `host`
 
         task_id = scope.request.params.get("taskId")

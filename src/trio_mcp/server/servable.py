@@ -96,7 +96,7 @@ Running: TypeAlias = RunningServer | RunningCustomServer
 
 def check_servable(server: object) -> None:
     """Raise `TypeError` if ``server`` isn't an object that a transport can serve. Transports call this function first,
-    so that the traceback shows the caller's line."""
+    so that the traceback shows the line of the user's code."""
     if not isinstance(server, Server) and not callable(getattr(server, "_running", None)):
         raise TypeError(f"server must be a Server or the result of proxy(client), not {repr(server)[:200]}")
 
@@ -117,9 +117,9 @@ def running_with(
 
 
 def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:
-    """Return the HTTP headers that must mirror arguments of the tool ``tool``.
+    """Return the HTTP headers that must repeat arguments of the tool ``tool``.
 
-    The mapping is empty if the tool is unknown to this caller, or if ``running`` is a `CustomServer`, which checks the
+    The tuple is empty if the tool is unknown to this caller, or if ``running`` is a `CustomServer`, which checks the
     headers itself (`Exchange.check_headers`).
     """
     if not (isinstance(running, RunningServer) and isinstance(tool, str)):
@@ -167,7 +167,7 @@ def connection_to(
 
 
 def end_tasks(running: Running, *, hurry: bool) -> None:
-    """Shut down the tasks of the server ``running``, because the server's connections are closing.
+    """Shut down the MCP tasks of the server ``running``, because the server's connections are closing.
 
     Idempotent. If ``hurry`` is true, less than a second is left. Does nothing for a `CustomServer`, which has no tasks.
     """

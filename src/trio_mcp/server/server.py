@@ -210,7 +210,7 @@ class Server(Offering):
 
     @property
     def tasks(self) -> StoredTasks:
-        """The tasks of all callers, for code outside handlers that completes, fails or cancels tasks.
+        """The MCP tasks of all callers, for code outside of handlers that completes, fails or cancels tasks.
 
         See `StoredTasks`. While the server isn't running, only the tasks in `TaskSettings.store` are available.
         """
@@ -332,7 +332,7 @@ class Server(Offering):
 
     @in_active_run
     def searchable(self, *, pinned: Sequence[str] = ()) -> None:
-        """Enable tool search: lists of tools contain only ``search_tools``, ``call_tool`` and the ``pinned`` tools.
+        """Enable tool search: the list of tools contains only ``search_tools``, ``call_tool`` and the ``pinned`` tools.
 
         ``search_tools`` finds tools by what they do; ``call_tool`` calls one of them. All tools can still be called by
         name. ``pinned`` lists further tools by name, including tools that you add later. Raises `ValueError` if a tool
@@ -501,7 +501,8 @@ class Server(Offering):
 
 @in_active_run
 def share_secret(server: Server, secret: bytes) -> None:
-    """Encrypt the request states of modern clients with ``secret``, which all replicas of the server share.
+    """From now on, encrypt the ``requestState`` for modern clients with ``secret``, which all replicas of the server
+    share.
 
     Does nothing if ``secrets`` were passed to the server.
     """
@@ -511,7 +512,7 @@ def share_secret(server: Server, secret: bytes) -> None:
 
 @in_active_run
 def store_tasks_in(server: Server, store: TaskStore) -> None:
-    """Store the records of the server's tasks in ``store``. Takes effect the next time the server is started."""
+    """Store the records of the server's MCP tasks in ``store``. Takes effect the next time the server is started."""
     server._tasks = _settings_with(server._tasks, store)
     server._stored = None
 
@@ -552,7 +553,7 @@ def _refuse(foreign: Mapping[str, Any]) -> NoReturn:
 
 @frozen(eq=False)
 class RunningServer:
-    """A server that is running: its lifespan has been entered."""
+    """A server that is running: its lifespan context manager has been entered."""
 
     server: Server
     lifespan: Any
@@ -578,7 +579,7 @@ class RunningServer:
 
     @property
     def callers(self) -> Callers:
-        """The callers among which the server's limits are divided."""
+        """The callers of the server. The server's limits are divided among them."""
         return self.host.load.callers
 
     @property

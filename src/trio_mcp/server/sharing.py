@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Fleet(ABC):
-    """Connects a running server with its other replicas. Created by `SharedStorage`."""
+    """Connects one running replica of a server with the other replicas. Created by `SharedStorage`."""
 
     @abstractmethod
     def count_sent(self) -> int:
@@ -31,7 +31,7 @@ class Fleet(ABC):
 
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Exchange messages and changes with other replicas until cancelled.
+        """Exchange messages with other replicas until cancelled.
 
         Calls ``task_status.started()`` as soon as the storage lists this replica as alive, so that this replica misses
         no change.
@@ -50,7 +50,7 @@ class Fleet(ABC):
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
-        """Let waiting handlers, and requests that other replicas forwarded to this replica, end within
+        """End waiting handlers, and requests that other replicas forwarded to this replica, within
         `Limits.drain_timeout` seconds.
 
         The waiting handlers are those that wait for a client's input.
@@ -75,7 +75,7 @@ class SharedStorage(ABC):
 
     @abstractmethod
     def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:
-        """Register a new replica of the server ``name``, until the end of the ``async with`` block.
+        """Register a new replica of the server ``name``. It stays registered until the end of the ``async with`` block.
 
         While the storage is unavailable, entering the block waits, and logs that it waits. With ``secrets``, task
         records are encrypted as described in `RecordCodec`.

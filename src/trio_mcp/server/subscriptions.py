@@ -51,7 +51,7 @@ _TELLING_MARKS: Final = 16
 
 
 class ClientSubscriptions:
-    """The subscriptions of one connection's client: the changes that the client wants to be notified of.
+    """The subscriptions of one client: the changes of which the client wants to be notified.
 
     In legacy revisions: list changes, and the resources that the client subscribed to. In modern revisions: the changes
     that each open stream requested. One connection may use both.
@@ -76,7 +76,7 @@ class ClientSubscriptions:
     # Legacy revisions
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Record the capabilities that the server declared in its response to ``initialize``."""
+        """Store the server's ``capabilities``, as declared in the response to ``initialize``."""
         self._declared = capabilities
 
     def subscribe(self, request: InboundRequest, auth: Auth | None) -> EmptyResult:
@@ -105,8 +105,7 @@ class ClientSubscriptions:
         return _DONE
 
     def adopt(self, uris: Iterable[str]) -> None:
-        """Replace the client's subscriptions by ``uris``. Another replica recorded these subscriptions for the client's
-        session."""
+        """Replace the client's subscriptions by ``uris``, which another replica stored for the client's session."""
         before, after = self._state.subscriptions, set(uris)
         for uri in after - before:
             self._server._resources.change_watchers(uri, 1)
@@ -257,7 +256,7 @@ class ClientSubscriptions:
                 stream.notify(row, params)
 
     def everything_changed(self) -> None:
-        """Notify the client that every list and resource that it subscribed to may have changed.
+        """Notify the client that all lists, and all resources that it has subscribed to, may have changed.
 
         This concerns a legacy client, and all streams.
 
@@ -287,7 +286,7 @@ def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list
 
 
 def notify_everything_changed(connection: Connection, declared: ServerCapabilities) -> None:
-    """Notify a legacy client that all lists and all resources it subscribed to may have changed.
+    """Notify a legacy client that all lists, and all resources that it has subscribed to, may have changed.
 
     The client gets one notification for each list that can change according to ``declared``, and for each resource that
     it has subscribed to.
@@ -322,7 +321,7 @@ def honoured_part(
     task_ids: list[str] | None = None,
     extensions: Iterable[str] = (),
 ) -> SubscriptionFilter:
-    """Return the part of the requested changes ``asked`` that the server can report (2026-07-28 subscriptions,
+    """Return those of the requested changes ``asked`` that the server can report (2026-07-28 subscriptions,
     Acknowledgment).
 
     ``declared`` are the server's capabilities, ``uris`` its resources, ``task_ids`` its tasks, and ``extensions`` the
@@ -364,14 +363,14 @@ class ListenStream:
         self._flush_scope = trio.CancelScope()
 
     def acknowledge(self) -> None:
-        """Open the stream: send the client the list of changes that will be reported on the stream."""
+        """Open the stream: notify the client which changes will be reported on the stream."""
         params = SubscriptionsAcknowledgedParams(self._honoured, self._meta)
         self._scope.put(
             _line("notifications/subscriptions/acknowledged", unstructure(params, self._scope.request.revision))
         )
 
     def list_changed(self, method: str) -> None:
-        """Send the notification ``method`` on the stream, because a list has changed."""
+        """Report on the stream that a list has changed. ``method`` is the method of the notification."""
         self._send(_line(method, self._params()))
 
     def resource_updated(self, uri: str) -> None:
@@ -379,7 +378,7 @@ class ListenStream:
         self._send(_line("notifications/resources/updated", self._params(uri=uri)))
 
     def task_changed(self, state: DetailedTask) -> None:
-        """Report the state of a task on the stream.
+        """Report the state of an MCP task on the stream.
 
         Task states aren't queued for a slow client: the caller must wait for `room` first, and then report the latest
         state.
@@ -387,7 +386,7 @@ class ListenStream:
         self.notify_task(unstructure(state, self._scope.request.revision))
 
     def notify_task(self, params: dict[str, Any]) -> None:
-        """Report the state of a task on the stream. ``params`` is the state as plain data. See `task_changed`."""
+        """Report the state of an MCP task on the stream. ``params`` is the state as plain data. See `task_changed`."""
         meta: dict[str, Any] = params.get("_meta") or {}
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
@@ -425,11 +424,11 @@ class ListenStream:
 
     @property
     def has_room(self) -> bool:
-        """True if a change that is reported now can be sent at once, without queueing."""
+        """True if a change that is reported now can be sent at once, without waiting in a queue."""
         return not (self._waiting or self._outbox.is_full())
 
     async def room(self) -> None:
-        """Wait until another change can be sent, because the client has read enough messages. If there is room already,
+        """Wait until the client has read so many messages that another change can be sent. If that is already possible,
         return at once, without a checkpoint."""
         await self._outbox.room()
 
@@ -467,7 +466,7 @@ _READ_AGAIN: Final = 1.0
 
 
 class ListenedTasks:
-    """Reports state changes of tasks on ``stream``, for a client that subscribed to these tasks.
+    """Reports state changes of MCP tasks on ``stream``. The client has subscribed to these tasks.
 
     ``records`` contains the task records, under the client's ``scope``.
 
@@ -487,7 +486,7 @@ class ListenedTasks:
         self._sleeper = Sleeper()
 
     async def run(self) -> None:
-        """Report task changes on the stream until none of the tasks can change any more."""
+        """Report state changes on the stream until all tasks have ended."""
         for task_id in self._last_states:
             self._records.observe(task_id, self._mark_changed)
         try:

@@ -48,7 +48,7 @@ def depends_on_caller(offer: Offer) -> bool:
 
 
 def checked_visible(name: str, visible: Visible | None) -> Visible | None:
-    """Return a function that calls ``visible`` and never raises. ``visible`` decides which callers see the tool,
+    """Return a function that calls ``visible`` and never raises. ``visible`` decides which callers can see the tool,
     resource or prompt ``name``.
 
     Raises `TypeError` unless ``visible`` is a plain function that takes the caller.

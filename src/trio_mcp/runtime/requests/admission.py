@@ -45,7 +45,8 @@ def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool
 
 @define(eq=False)
 class Ticket:
-    """Records what one request counts towards the server's limits, from its admission until its end.
+    """Records how much one request uses of the server's limits. A ticket exists from the request's admission until its
+    end.
 
     Only `Admission` sets the attributes.
     """
@@ -66,7 +67,7 @@ class Ticket:
     measured."""
 
     def waited(self, now: float) -> float:
-        """Return for how many seconds the request has waited to run. ``now`` is the current time."""
+        """Return for how many seconds the request has been waiting in the queue. ``now`` is the current time."""
         return 0.0 if self.waiting_since is None else now - self.waiting_since
 
 
@@ -257,7 +258,7 @@ class Admission(Generic[T]):
         _count(ticket.caller, -1)
 
     def release_slot(self, ticket: Ticket) -> Sequence[T]:
-        """Let other requests run in place of the request of ``ticket``, which hasn't ended.
+        """Let other requests run in place of the request of ``ticket``, although this request hasn't ended.
 
         Return the queued entries that can run now. Idempotent.
         """

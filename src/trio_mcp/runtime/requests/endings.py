@@ -39,7 +39,7 @@ _UNKNOWN: Final = CancelResult("unknown")
 
 
 class Ending:
-    """Records how one request ends, together with its retries and its background task.
+    """Records how one request ends. The request includes its retries and its background task.
 
     ``endings`` stores the record for ``caller``.
     """
@@ -141,7 +141,7 @@ class Endings:
         scope.ending = self._all[key] = Ending(self, key, scope)
 
     def cancel(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject | None:
-        """Cancel the call that is named in ``request``, a cancel request of ``principal``.
+        """Cancel the call that ``request`` names. ``request`` was sent by ``principal`` in order to cancel that call.
 
         Do nothing if the call is already cancelled or has ended. Synchronous.
 
@@ -158,7 +158,8 @@ class Endings:
         return None if ending.result is None else unstructure(ending.result, request.revision)
 
     async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
-        """Wait until the call that is named in ``request``, a client's cancel request, has ended. Return how it ended.
+        """Wait until the call that ``request`` names has ended, and return how it ended. ``request`` is a client's
+        request to cancel that call.
 
         Wait until that call has ended, and return how it ended. Wait at most `max_wait` seconds, or less if ``request``
         sets a time limit.
@@ -169,7 +170,7 @@ class Endings:
         return unstructure(_UNKNOWN if ending is None else await ending.over(wait), request.revision)
 
     def keep(self, ending: Ending) -> None:
-        """Store ``ending``, the record of a finished request, for a limited time.
+        """Store ``ending``, which says how a request ended, for a limited time.
 
         If there are too many records, the oldest are removed.
         """

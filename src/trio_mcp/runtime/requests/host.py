@@ -301,7 +301,7 @@ class RequestHandler(Protocol):
         ...
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
-        """Handle one notification.
+        """Handle one notification from the peer.
 
         This is called for one notification at a time, in the order of arrival.
         """

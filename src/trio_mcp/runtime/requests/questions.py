@@ -42,7 +42,7 @@ class Question:
 
     @property
     def is_open(self) -> bool:
-        """True until the client has answered this input request, or it has failed."""
+        """True until this input request was answered by the client or has failed."""
         return self.answer is None and self.failure is None
 
     @property

@@ -283,7 +283,7 @@ class ProgressReporter:
         """Progress reports from other threads, which `let_in` processes. `None` if there are none."""
 
     def redirect(self, outbox: Outbox, owner: Owner, end: bytes) -> None:
-        """Send progress to another ``outbox`` from now on, and end each line with ``end``: see
+        """From now on, send progress to another ``outbox``. Each message then ends with ``end``: see
         `RequestScope.line_end`."""
         self._outbox, self._owner, self._segment, self._end = outbox, owner, None, end
 

@@ -234,7 +234,7 @@ class Rounds:
     # Between two rounds
 
     def park(self) -> None:
-        """Make `resumed` wait for the client's retry, because the input requests were sent."""
+        """From now on, let `resumed` wait for the client's retry, because the input requests were sent."""
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:
@@ -242,7 +242,7 @@ class Rounds:
         self._responses = responses
 
     async def resumed(self) -> None:
-        """If the handler waits for the client's retry, wait until the client has retried and the request may continue.
+        """Wait until the client has retried and the request may continue, if the handler waits for a retry.
 
         Otherwise, return at once.
         """
@@ -291,7 +291,7 @@ def sends_questions(scope: RequestScope) -> bool:
 
 
 def keeps_answers(scope: RequestScope) -> bool:
-    """Return true if the client's answers must be stored, so that the handler can run again after a restart.
+    """Return true if the client's answers must be stored for another run of the handler after a restart.
 
     In that run, the handler may make the same input requests again.
     """
@@ -334,8 +334,8 @@ def _no_back_channel() -> NoBackChannel:
 
 @frozen
 class Retry:
-    """Result of `RequestHandler.answer_now` for a client's retry. It contains the answers for the handler that waits
-    for the retry."""
+    """Result of `RequestHandler.answer_now` for a client's retry. It contains the client's answers for the waiting
+    handler."""
 
     handle: bytes
     """Identifies the parked handler, as passed to `Seal`."""

@@ -172,7 +172,7 @@ class RequestRunner:
             self.go_on(request, exchange, decision)
 
     def go_on(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Continue the handler that waits for ``request``, a client's retry.
+        """Let a handler continue, because the retry for which it waits has arrived as ``request``.
 
         If the handler can't continue, refuse the retry. Synchronous.
         """
@@ -338,8 +338,7 @@ class RequestRunner:
         return scope
 
     def unpark(self, scope: RequestScope) -> None:
-        """Stop counting the request of ``scope`` among those that wait for a client's retry, because the retry has
-        arrived.
+        """Stop counting the request of ``scope`` as waiting for the client's retry, because the retry has arrived.
 
         From now on, the ticket of the retry counts.
         """
@@ -376,7 +375,7 @@ class RequestRunner:
                 self.cancel(scope, cause, reason)
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
-        """Cancel a request, for any cause.
+        """Cancel a request. ``cause`` and ``reason`` say why.
 
         Do nothing if the request was already cancelled or has ended.
         """

@@ -133,7 +133,7 @@ class RequestScope:
     # Life
 
     def advance(self, step: Step) -> None:
-        """Move the request to the phase that follows after ``step``.
+        """Move the request to the phase to which ``step`` leads.
 
         Raises `IllegalStep`, without any change, if ``step`` isn't allowed in the current phase.
         """

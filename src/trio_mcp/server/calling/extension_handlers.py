@@ -31,7 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ExtensionHandlers:
-    """The methods of a server's ``extensions``, and the handlers that the server's author registered for these methods.
+    """The methods of a server's ``extensions``, and the functions that the server's author registered to handle these
+    methods.
 
     ``hints`` say how clients may cache results of cacheable methods.
     """
@@ -85,7 +86,7 @@ class ExtensionHandlers:
         return register
 
     def check_complete(self, server: Any) -> None:
-        """Raise `RuntimeError` if an extension request has no handler, or if an extension rejects a tool, resource or
+        """Raise `RuntimeError` if an extension's request has no handler, or if an extension rejects a tool, resource or
         prompt of ``server``."""
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
         handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}

@@ -25,7 +25,7 @@ def handler_on_asyncio(function: Callable[..., Any], context_name: str | None) -
 
 
 async def run_on_asyncio(function: Callable[[], Awaitable[T]]) -> T:
-    """Run the asyncio function ``function`` in the server's event loop, for the current request, and return its
-    result."""
+    """Run the asyncio function ``function`` in the server's asyncio event loop, and return its result. The call belongs
+    to the current request."""
     scope = current_request.get()
     return await scope.runner.host.asyncio.run(function, scope.runner.graces, scope.thread_abandoned)

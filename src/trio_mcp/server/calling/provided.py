@@ -110,8 +110,8 @@ class _ProvidedValues:
         return await run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
     def begin_grace(self) -> None:
-        """If the request was cancelled, start a grace period. Until the period ends, the cleanup of the request's
-        dependencies can wait in spite of the cancellation.
+        """If the request was cancelled, start a grace period, in which the cleanup of the request's dependencies may
+        still wait.
 
         Called before each value is closed, because the cancellation may arrive between two closes.
         """
@@ -119,7 +119,7 @@ class _ProvidedValues:
             self._scope.runner.graces.shield(self.cleanup)
 
     def end_grace(self) -> None:
-        """End the grace period for the cleanup of the request's dependencies. Call this when all dependencies are
+        """End the grace period for the cleanup of the request's dependencies. Call this when all dependencies have been
         closed."""
         if self._scope is not None:
             self._scope.runner.graces.unshield(self.cleanup)
@@ -148,8 +148,8 @@ class _LoopValues(_ProvidedValues):
 
 
 class InjectedHandler:
-    """A handler function with ``Provide`` parameters. `call` computes the values of these parameters, and passes them
-    to the function.
+    """A handler function with ``Provide`` parameters. `call` computes the values of these parameters, and calls the
+    function with them.
 
     ``notes`` contains the `Provide` of each such parameter. If ``on_asyncio`` is true, the handler and its providers
     run in one asyncio task.
@@ -244,7 +244,7 @@ _server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
 
 @asynccontextmanager
 async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
-    """Open the dependencies of a running server: the providers with ``once=True``, which all requests share.
+    """Open the dependencies that all requests of a running server share: the providers with ``once=True``.
 
     The server's handlers run in ``host``. At the end of the ``async with`` block, the dependencies are closed in
     reverse order.
@@ -282,8 +282,7 @@ _overrides: dict[Callable[..., Any], Provider] = {}
 
 @contextmanager
 def provide_instead(replacements: Mapping[Callable[..., Any], Callable[..., Any]]) -> Generator[None]:
-    """Replace dependencies in tests: until the end of the ``with`` block, all servers of this process use the
-    replacement.
+    """Replace dependencies in tests: in the ``with`` block, all servers of this process use the replacement.
 
         with provide_instead({connect: lambda: FakeDatabase()}):
             async with open_memory(server) as client:

@@ -17,8 +17,8 @@ from ..options import is_context
 
 
 class Provide:
-    """Marks a handler parameter for dependency injection: put it in ``Annotated``, and the server passes the value.
-    Clients don't see the parameter.
+    """Marks a handler parameter for dependency injection: use it in ``Annotated``, and the server passes the
+    parameter's value to the handler. Clients don't see the parameter.
 
         async def connect() -> AsyncGenerator[Database]:
             async with open_database() as database:
@@ -112,8 +112,8 @@ def name_of(function: Any) -> str:
 
 @frozen(eq=False)
 class Provider:
-    """The function in a `Provide` annotation, with its inspected signature. If it is a generator function, ``open``
-    returns a context manager. Otherwise ``open`` calls the function."""
+    """The function in a `Provide` annotation, with its inspected signature. ``open`` calls the function or, for a
+    generator function, returns a context manager."""
 
     function: Callable[..., Any]
     open: Callable[..., Any]
@@ -129,8 +129,8 @@ class Provider:
     """True if the function belongs to a handler that runs on asyncio."""
 
     def on_asyncio(self) -> Provider:
-        """Return a copy of this provider for a handler that runs on asyncio. The providers of its parameters are copied
-        too."""
+        """Return a copy of this provider for a handler that runs on asyncio. The copy contains copies of the providers
+        of its own parameters."""
         needs = {name: needed.on_asyncio() for name, needed in self.needs.items()}
         return attrs.evolve(self, needs=needs, in_loop=True)
 

@@ -55,8 +55,8 @@ class Encoders:
             self._write.register(kind, function)
 
     def write(self, value: Any) -> Any:
-        """Convert a value whose class msgspec doesn't support. The returned data may contain more values that msgspec
-        doesn't support."""
+        """Convert a value whose class msgspec doesn't support. The result may contain more such values, which aren't
+        converted yet."""
         return self._write(value)
 
     def returned(self, kind: type) -> Any:
@@ -194,8 +194,8 @@ _NO_DATA: Final = (
 
 
 class UnreadMedia(Exception):
-    """Raised if a handler's return value contains media in a file, because the file must be read first. The argument of
-    the exception is the return value. See `read_media`."""
+    """Raised if a handler returns media in a file: the file must be read first, by `read_media`. The argument of the
+    exception is the handler's return value."""
 
 
 def media_kinds() -> tuple[type, ...]:
@@ -205,7 +205,7 @@ def media_kinds() -> tuple[type, ...]:
 
 
 def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the tool result for ``value``, which a handler returned. The handler's annotation doesn't say whether
+    """Return the tool result for ``value``, the return value of a handler. The handler's annotation doesn't say whether
     ``value`` is content or structured data.
 
     A list or tuple is content if it's empty or contains a content block.
@@ -286,7 +286,7 @@ _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
 
 
 def to_plain(value: Any, encoders: Encoders | None = None) -> Any:
-    """Return a handler's value as JSON data. Supports attrs classes, dataclasses, TypedDicts, enums, dates etc.
+    """Convert a handler's return value to JSON data. Supports attrs classes, dataclasses, TypedDicts, enums, dates etc.
 
     All fields of a dataclass are included, even if its constructor doesn't set them, and even inside a msgspec Struct.
     Strings and numbers of foreign classes, such as numpy's, become plain ones. Content blocks inside data get the form

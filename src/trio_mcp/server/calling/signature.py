@@ -121,12 +121,13 @@ class UserFunction:
         )
 
     def copied_fields(self) -> list[Any]:
-        """Return constructor arguments with which a subclass of `UserFunction` can copy this object."""
+        """Return this object's fields, as constructor arguments for a copy whose class is a subclass of
+        `UserFunction`."""
         return [getattr(self, field.name) for field in attrs.fields(UserFunction)]
 
     def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
-        """Return the name, title, description and icons of a tool, resource or prompt. They come from ``options``, or
-        else from the function."""
+        """Return the name, title, description and icons of a tool, resource or prompt. A value that ``options`` doesn't
+        contain comes from the function."""
         name = options.get("name") or self.function.__name__
         description, icons = options.get("description"), options.get("icons")
         return (

@@ -40,8 +40,8 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
 
 
 def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
-    """Return advice for a handler that failed because it used ``ctx.task`` in a call that isn't a task. Return `None`
-    for any other ``error``."""
+    """Return advice if a handler failed with ``error`` because it used ``ctx.task`` in a call that isn't a task. Return
+    `None` for other errors."""
     from ..context.tasks import TaskContext  # lazy import, see `check_declaration`
 
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
@@ -59,7 +59,7 @@ def task_of_call(
     scope: RequestScope,
     tasks: Callable[[], TaskHost] | None,
 ) -> RequestTask | None:
-    """Return the task of a tool call that is a task or may become one.
+    """Return the MCP task of a tool call, if the call is a task or may become one.
 
     Return `None` for a call that can't be a task. ``tasks`` returns the host that runs tasks; ``tasks`` is `None` if
     the server has no tasks.
@@ -114,7 +114,7 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
 
 
 def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:
-    """Let a task continue after its handler has ended.
+    """Let an MCP task continue after its handler has ended.
 
     The handler returned the task's ``state``, because other code completes the task. Return a placeholder result that
     isn't sent to the client.
@@ -134,8 +134,7 @@ def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallTool
 async def run_task(
     task: RequestTask, scope: RequestScope, call: Callable[[], Awaitable[CallToolResult | InputRequiredResult]]
 ) -> CallToolResult | InputRequiredResult:
-    """Run a tool by calling ``call``, and return the result. The tool runs as a task, or as a call that may become a
-    task."""
+    """Run a tool by calling ``call``, and return the result. The tool call is an MCP task, or may become one."""
     from ...tasks.request_task import NotStarted  # lazy import, see `check_declaration`
 
     scope.task = task
@@ -164,7 +163,7 @@ async def run_task(
 
 
 async def run_within(task: RequestTask, scope: RequestScope, run: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a tool call that is a task, or may become one, and return its result. ``run`` calls the tool through the
+    """Run a tool call that is an MCP task, or may become one, and return its result. ``run`` calls the tool through the
     middleware.
 
     If middleware refuses the call with an error, no task remains. If middleware answers it without calling the tool, a

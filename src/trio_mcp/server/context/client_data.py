@@ -64,7 +64,8 @@ class ElicitAnswer:
 
     @property
     def value(self) -> Any:
-        """The user's answer, as JSON data, if you requested a single value. `None` if the user didn't accept."""
+        """The single value that the user entered, as JSON data, if you requested a single value. `None` if the user
+        didn't accept."""
         return (self.content or {}).get(VALUE)
 
     @overload
@@ -72,8 +73,8 @@ class ElicitAnswer:
     @overload
     def as_(self, kind: Any) -> Any: ...
     def as_(self, kind: Any) -> Any:
-        """Return the accepted form, or the single value, as an instance of ``kind``. Return `None` if the user didn't
-        accept.
+        """Return the user's form data, or the single value, as an instance of ``kind``. Return `None` if the user
+        didn't accept.
 
         Optional fields that the user left empty are `None`. Raises `ValueError` if the content doesn't fit ``kind``.
         """
@@ -86,7 +87,7 @@ class ElicitAnswer:
 
 
 def should_notify_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
-    """Return whether this client gets a notification when the user has completed a URL elicitation.
+    """Return whether to notify this client when the user has completed a URL elicitation.
 
     Raises `ValueError` if the elicitation id isn't a non-empty string.
     """
@@ -99,7 +100,7 @@ _SPECIFICATION: Final = f"{protocol.__name__}."
 
 
 def typed(data: Any, kind: type[T]) -> T:
-    """Convert JSON data to an instance of ``kind``, without converting JSON types: a string doesn't become a number.
+    """Return JSON data as an instance of ``kind``. JSON types aren't converted: a string doesn't become a number.
 
     Fields of a specification class have their JSON names in the data, and fields of other classes their Python names.
     Raises `ValueError` if the data doesn't fit, and `TypeError` if no JSON data can be converted to ``kind``.
@@ -111,7 +112,7 @@ def typed(data: Any, kind: type[T]) -> T:
 
 
 def typed_text(text: str, kind: type[T]) -> T:
-    """Convert JSON text to an instance of ``kind``, like `typed`. For empty text, return ``kind()``.
+    """Parse JSON text, and return it as an instance of ``kind``, like `typed`. For empty text, return ``kind()``.
 
     Raises `ValueError` for empty text if ``kind`` has fields without defaults.
     """
@@ -160,8 +161,8 @@ class Form:
 
     @classmethod
     def of(cls, form: type | JSONObject) -> Form:
-        """Return the elicitation form for a dict or a class. The form of a class is created once. Raises the errors of
-        `form_schema`."""
+        """Return the elicitation form for a dict or a class. The form for a class is created only once. Raises the
+        errors of `form_schema`."""
         if not isinstance(form, type):
             return cls(form)
         known = _FORMS.get(form)

@@ -57,8 +57,8 @@ be a task."""
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
-    """Return the capabilities that a client must declare to receive the request ``asked`` from the server. Errors
-    report missing capabilities in the order of the returned tuple."""
+    """Return the capabilities that a client must declare before the server may send it the request ``asked``. Errors
+    name missing capabilities in the order of the returned tuple."""
     match asked:
         case CreateMessageParams():
             has_tools = asked.tools is not None or asked.tool_choice is not None
@@ -72,7 +72,8 @@ def needed_for(asked: Asked) -> tuple[str, ...]:
 
 
 def question(asked: Asked, revision: Revision) -> InputRequest:
-    """Return an elicitation, sampling or roots request as JSON data, in the form of the protocol ``revision``.
+    """Return the elicitation, sampling or roots request ``asked`` as JSON data, as the protocol ``revision`` defines
+    it.
 
     The parameters of an `InputRequest` are validated too, but stay unchanged.
 
@@ -96,8 +97,8 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 
 def checked_params(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
-    """Validate the parameters of an elicitation, sampling or roots request. Return them as JSON data, in the form of
-    the protocol ``revision``.
+    """Validate the parameters of an elicitation or sampling request. Return them as JSON data, as the protocol
+    ``revision`` defines them.
 
     Raises the errors of `question`.
     """
@@ -110,8 +111,8 @@ def checked_params(params: CreateMessageParams | ElicitParams, revision: Revisio
 
 
 def structured(method: str, result: Any, result_type: type[T], revision: Revision) -> T:
-    """Convert the client's answer to an elicitation, sampling or roots request to an instance of ``result_type``.
-    Raises `ProtocolViolation` if the answer doesn't fit."""
+    """Convert the client's result of an elicitation, sampling or roots request to an instance of ``result_type``.
+    Raises `ProtocolViolation` if the result doesn't fit."""
     try:
         return structure_result(method, result, result_type)
     except ProtocolViolation as error:
@@ -119,7 +120,7 @@ def structured(method: str, result: Any, result_type: type[T], revision: Revisio
 
 
 def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
-    """Return the error for a client's answer that doesn't fit the elicitation, sampling or roots request."""
+    """Return the error to raise if the client's result doesn't fit the elicitation, sampling or roots request."""
     # In modern revisions, the client sends its answers as parameters of a retried request.
     return ProtocolViolation(reason) if revision.server_requests else BadAnswer(reason)
 
@@ -139,8 +140,8 @@ _FIRST_ROUND: Final = Continuation({})
 
 @frozen
 class InputRequired:
-    """An object that a handler returns to request input from the client. When the client has answered, the handler runs
-    again from the top, with the client's answers.
+    """A handler returns an `InputRequired` to request input from the client. When the client has answered, the handler
+    runs again from the top, with the client's answers.
 
         if not ctx.is_resubmit:
             return InputRequired({"roots": InputRequest("roots/list")})
@@ -161,8 +162,8 @@ class InputRequired:
 
 
 def replay(scope: RequestScope) -> None:
-    """Let the request's handler stop when it requests input from the client, as with ``@server.tool(replay=True)``.
-    When the client has answered, the handler runs again from the top, with all answers so far.
+    """Let the request's handler end when it requests input from the client, as with ``@server.tool(replay=True)``. When
+    the client has answered, the handler runs again from the top, with all answers so far.
 
     Applies to modern revisions, in which input requests are sent in the result. The server stores nothing between the
     runs.
@@ -181,7 +182,7 @@ def replay(scope: RequestScope) -> None:
 
 
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the final result of a request whose handler returned the `InputRequired` ``value``.
+    """Return the final result of a request whose handler returned ``value``, an `InputRequired`.
 
     In modern revisions, return a result that contains the requests in ``value``. Otherwise, send these requests to the
     client, run the handler ``again``, and return the result of that run. Raises `RuntimeError` if the handler requests
@@ -246,8 +247,8 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
 
 
 def no_back_channel(scope: RequestScope) -> NoBackChannel | None:
-    """Return the error to raise if a handler sends an elicitation, sampling or roots request that this client cannot
-    receive. Return `None` if the client can receive such requests."""
+    """Return the error to raise if a handler sends an elicitation, sampling or roots request. Return `None` if this
+    client can receive such requests."""
     method, revision = scope.request.method, scope.request.revision
     if not revision.server_requests and not method.may_ask:
         return NoBackChannel(f"{method.name} cannot ask its client in revision {revision}")

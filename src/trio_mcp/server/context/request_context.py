@@ -275,8 +275,8 @@ class RequestContext(ContextNames[L_co]):
         scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        """Notify the client that its user has completed a URL elicitation. The elicitation was sent by `elicit_url` or
-        by an error -32042.
+        """Notify the client that its user has completed a URL elicitation. The server requested this elicitation with
+        `elicit_url` or with an error -32042.
 
         You can keep the context and call this after the end of the request, as long as the connection is open. The call
         waits for room in the outbox; if it is cancelled before, nothing is sent.
@@ -319,8 +319,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def input_responses(self) -> Mapping[str, JSONObject]:
-        """The client's answers to the last `InputRequired`, by the keys that you chose. Empty when the handler first
-        runs. The data is untrusted."""
+        """The client's answers to the requests in the last `InputRequired`, by the keys that you chose. Empty when the
+        handler first runs. The data is untrusted."""
         continuation = None if self._live is None else self._live.request.continuation
         return {} if continuation is None else continuation.responses
 
@@ -333,15 +333,16 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def is_resubmit(self) -> bool:
-        """True if the client has retried this request, with answers to an `InputRequired`."""
+        """True if the client has sent this request again, with answers to an `InputRequired`."""
         return bool(self.input_responses)
 
     def has_input_response(self, key: str) -> bool:
-        """Return whether the client answered the request that had this ``key`` in `InputRequired`."""
+        """Return whether the client answered the request that the last `InputRequired` contained under ``key``."""
         return key in self.input_responses
 
     def input_response_as(self, kind: type[T], key: str) -> T:
-        """Return the client's answer to the request with this ``key`` as an instance of ``kind``.
+        """Return the client's answer to the request under ``key`` in the last `InputRequired`, as an instance of
+        ``kind``.
 
         ``kind`` is a class of the specification, such as `ElicitResult`, or your own attrs class, dataclass, TypedDict
         or msgspec Struct.
@@ -379,8 +380,8 @@ class RequestContext(ContextNames[L_co]):
         return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
-        """Return the error that elicitation, sampling and roots requests raise because this context was created without
-        a request, and so has no client.
+        """Return the error that elicitation, sampling and roots requests raise in a context without a client. Such a
+        context was created without a request.
 
         A subclass can override this method to explain the reason.
         """
@@ -404,8 +405,8 @@ class RequestContext(ContextNames[L_co]):
         *,
         task_ttl: float | None = None,
     ) -> T:
-        """Send the client a request while handling its own request, and return the result as an instance of
-        ``result_type``.
+        """Send the client a request, and return the result as an instance of ``result_type``. This request belongs to
+        the client's request that the handler is handling.
 
         For a method of an extension, the parameters and the result are instances of its own classes. Modern clients
         answer only the specification's three questions (sampling, elicitation, roots). If this request is cancelled,
@@ -598,7 +599,7 @@ class RequestContext(ContextNames[L_co]):
 
 
 class LiveContext(RequestContext[Any]):
-    """The `RequestContext` of a running request. It gets its values from the `RequestScope`."""
+    """The `RequestContext` of a running request. Its values come from the request's `RequestScope`."""
 
     __slots__ = ("_lifespan", "_live", "_tasks")
 

@@ -92,8 +92,7 @@ class CallerState:
         """Storage of the values in a passive context, which tests create."""
 
     def at(self, handle: str) -> CallerState:
-        """Return another state of the same caller, named ``handle``. Its values are separate from the values in this
-        state.
+        """Return a separate state of the same caller, named ``handle``. It shares no values with this state.
 
         For a client without a token and session, the state belongs to every client that has ``handle``. So let the
         server generate the handle, for example with `secrets.token_urlsafe`, and send it to one client only. Raises
@@ -168,7 +167,7 @@ def _entry_of(scope: RequestScope, handle: str) -> _Entry:
 
 
 class HostState:
-    """The storage in which a running server keeps values for its callers between requests."""
+    """The storage in which a running server keeps values for each of its callers between requests."""
 
     def __init__(self, host: RequestHost | None) -> None:
         replica = None if host is None else host.replica
@@ -232,7 +231,7 @@ class _Entry:
         return {} if stored is None else self._opened(stored.state)
 
     async def change(self, key: str, expected: str | None, change: Callable[[_Values], bool]) -> bool:
-        """Change the caller's stored values by calling the function ``change`` with them.
+        """Change the caller's stored values: call the function ``change`` with a dict of the values.
 
         ``change`` returns whether it has changed any value. Do nothing if ``expected`` is given and isn't the version
         of ``key``. Return whether anything was changed.

@@ -40,8 +40,8 @@ TaskOutcome: TypeAlias = CallToolResult | str | CodedError
 
 
 def state_in(record: TaskRecord) -> TaskState:
-    """Return the state of a task as revision 2025-11-25 describes it: a task with an ``isError`` tool result is
-    ``failed``."""
+    """Return the state of an MCP task in the form of revision 2025-11-25: if the task's tool result has ``isError``,
+    the state is ``failed``."""
     return state_of(core_task(record))
 
 
@@ -175,7 +175,7 @@ class TaskPage:
 
 
 class CallerTasks(StoredTasks):
-    """The tasks of one principal; without authentication, all tasks that have no principal."""
+    """The tasks of one principal. Without authentication, all tasks that were created without a principal."""
 
     def __init__(self, host: Callable[[], TaskHost], request: RequestScope) -> None:
         super().__init__(lambda: (host().records,), scope_of(request))
@@ -185,7 +185,7 @@ class CallerTasks(StoredTasks):
         self._request = request
 
     async def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
-        """Create a task for work outside of a handler, and return the new task's state.
+        """Create an MCP task whose work is done outside of a handler, and return the new task's state.
 
         The task ends when its result is stored (see `StoredTasks`), or fails after ``ttl`` seconds. By default, ``ttl``
         is that of the call's own task. It is shortened to `TaskSettings.max_ttl`; with ``math.inf`` and no maximum, the
@@ -237,8 +237,8 @@ class CallerTasks(StoredTasks):
 
 
 class TaskContext:
-    """The background task in which a handler runs: ``ctx.task``. Tests can create an instance of this class, which
-    stores nothing.
+    """The MCP task in which a handler runs: ``ctx.task``. Tests can create an instance of this class, which stores
+    nothing.
 
     In revision 2025-11-25, the client decides whether the request is a task, and it is one before the handler runs. In
     later revisions, it becomes a task when `start` is called, or after `TaskSettings.grace`. From then on, the
@@ -312,7 +312,7 @@ class TaskContext:
             self._task.set_message(message)
 
     async def start(self) -> None:
-        """Send the client the task as the response to its request, now. The handler continues to run.
+        """Respond to the client's request with the task now, while the handler continues to run.
 
         Idempotent. While the client is answering questions sent in the response, this waits until it returns. Raises
         `CodedError` (-31000) if there are too many tasks.
@@ -337,7 +337,7 @@ class TaskContext:
 
 
 class LiveTask(TaskContext):
-    """The `TaskContext` of a running task. It gets its values from the `RequestTask`."""
+    """The `TaskContext` of a running task. Its values come from the task's `RequestTask`."""
 
     __slots__ = ("_task",)
 

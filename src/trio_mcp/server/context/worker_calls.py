@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 def passthrough(member: T) -> T:
-    """Return a property or method that calls the original property or method directly in the worker thread. Use this
-    function only for thread-safe properties and methods."""
+    """Return a property or method that calls the original in the worker thread, without changing to trio's thread. Use
+    this function only for thread-safe properties and methods."""
     if not isinstance(member, property):
         return cast("T", _calling(member, lambda _, call: call()))
     getter: Any = member.fget
@@ -32,7 +32,7 @@ def passthrough(member: T) -> T:
 
 
 def in_trio(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original method, which is synchronous, in trio's thread."""
+    """Return a method that calls the original synchronous method in trio's thread."""
     return _calling(method, run_in_trio)
 
 
@@ -97,7 +97,7 @@ def await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], 
 
 
 def runs_in_trio(scope: RequestScope | None) -> bool:
-    """Return whether the current thread is trio's thread, in which the request ``scope`` is handled."""
+    """Return whether the current thread is the thread in which trio runs the request ``scope``."""
     return trio.lowlevel.in_trio_run() and (scope is None or scope.runner.trio_run.is_here)
 
 

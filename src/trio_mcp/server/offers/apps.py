@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @frozen
 class AppsSettings:
-    """The settings of the MCP Apps extension that a host declares."""
+    """The settings with which a host (client) declares the MCP Apps extension."""
 
     mime_types: list[str]
     """MIME types of the app views that the host can display."""
@@ -25,8 +25,8 @@ class AppsSettings:
 
 @define(eq=False)
 class Apps(Extension[dict[str, Any], AppsSettings]):
-    """The MCP Apps extension, ``io.modelcontextprotocol/ui``: tools with views (user interfaces), which hosts show to
-    the user.
+    """The MCP Apps extension, ``io.modelcontextprotocol/ui``: hosts show the views (user interfaces) of tools to the
+    user.
 
         apps = Apps()
         server = Server("weather", extensions=[apps])

@@ -29,7 +29,7 @@ _JOINT: Final = "_"  # use an underscore, because model providers rarely allow d
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
-    """Add the tools, resources and prompts of a server (``offers``) to another server (``shown_in``).
+    """Add the tools, resources and prompts of one server, ``offers``, to another server, ``shown_in``.
 
     ``lifespan_in`` returns the lifespan value for the handlers in ``offers``. `Server.mount` documents the
     `ValueError`.
@@ -74,14 +74,15 @@ def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: Lif
 
 @frozen(eq=False)
 class MountedFunction(UserFunction):
-    """A handler of a mounted server. The handler gets the lifespan value of the mounted server."""
+    """A handler of a mounted server. It gets the lifespan value of the mounted server, not of the server that mounts
+    it."""
 
     handler: UserFunction = attrs.field(kw_only=True)
     lifespan_in: LifespanIn = attrs.field(kw_only=True)
 
     @classmethod
     def of_server(cls, handler: UserFunction, lifespan_in: LifespanIn) -> MountedFunction:
-        """Return a wrapped ``handler`` that gets the lifespan value of the mounted server."""
+        """Return ``handler`` in a wrapper that passes it the lifespan value of the mounted server."""
         return cls(*handler.copied_fields(), handler=handler, lifespan_in=lifespan_in)
 
     def call(
@@ -92,7 +93,7 @@ class MountedFunction(UserFunction):
 
 
 class MountedCompletions(Completions):
-    """The completion functions of a mounted server. The mounted prompts' names begin with ``prefix``."""
+    """The completion functions of a mounted server. The names of the mounted server's prompts begin with ``prefix``."""
 
     def __init__(self, completions: Completions, prefix: str, lifespan_in: LifespanIn) -> None:
         self._own = completions

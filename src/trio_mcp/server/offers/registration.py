@@ -33,7 +33,7 @@ _LISTED: Final = attrgetter("listed")
 
 
 class Registry(Generic[T]):
-    """All registered entries of one ``kind``, such as all tools. They are found by name, and have a stable order.
+    """All registered entries of one ``kind``, such as all tools. Entries are found by name, and keep their order.
 
     A cursor holds the serial number of the last offer seen. So it stays valid while offers are added and removed, and a
     listing repeats nothing and skips nothing.
@@ -100,8 +100,8 @@ class Registry(Generic[T]):
             self._texts.add(_LISTED(item))
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` if the name is taken in this registry, or in another registry that mirrors this
-        registry."""
+        """Raise `ValueError` if the name is taken in this registry, or in another registry that shows the entries of
+        this registry."""
         if name in self._items or name in self._disabled:
             raise ValueError(f"there is already a {self.kind} named {name!r}; remove it first")
         for mirror in self._mirrors:
@@ -115,7 +115,7 @@ class Registry(Generic[T]):
             mirror.add(name, item)
 
     def remove(self, name: str) -> None:
-        """Remove the entry called ``name`` from the registry. Raises `KeyError` if the registry has no such entry."""
+        """Remove the entry called ``name`` from the registry. Raises `KeyError` if there is no such entry."""
         if name in self._disabled:
             del self._disabled[name]
         elif name in self._items:
@@ -142,7 +142,8 @@ class Registry(Generic[T]):
         return bool(hidden)
 
     def enable(self, tags: frozenset[str]) -> bool:
-        """Undo `disable` for ``tags``: show the entries again that no other tag disables, in their old positions.
+        """Undo `disable` for ``tags``: show entries again in their old positions, except entries with another disabled
+        tag.
 
         Return whether any entry is shown again. If a name was taken in a mirror meanwhile, raise `ValueError` and
         change nothing.
@@ -186,8 +187,8 @@ class Registry(Generic[T]):
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
-        """Yield the names of the entries in this caller's list. The first name follows the entry with the serial number
-        ``after``."""
+        """Yield the names of the entries that this caller can see. The first entry follows the entry with the serial
+        number ``after``."""
         # Cache the result, because checking the scopes of a thousand tools is slow.
         shown: dict[frozenset[str], bool] = {}
         for name, serial in list(self._serials.items()):
@@ -265,7 +266,7 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
 
 
 class Mirror(Generic[T]):
-    """Shows the entries of one registry, for example of a mounted server, in another registry, ``shown_in``.
+    """Shows the entries of one registry, for example of a mounted server, in another registry: ``shown_in``.
 
     ``renamed`` returns an entry's name in the other registry, and raises `ValueError` for an invalid name. ``changed``
     returns the entry in its form for the other registry.

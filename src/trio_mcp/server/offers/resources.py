@@ -110,7 +110,7 @@ class RegisteredResource:
 
 
 class UnlistedResources(Protocol):
-    """Resources that can be read by URI, but aren't in any list."""
+    """Resources that clients can read by URI, but that aren't in any list of resources."""
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
@@ -119,7 +119,7 @@ class UnlistedResources(Protocol):
         ...
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the unlisted resource that serves ``uri`` to this caller, or `None`.
+        """Return the unlisted resource with this ``uri``, or `None` if this caller can't see such a resource.
 
         The resource's handler takes the URI. For ``disabled``, see `Registry.get_for`.
         """
@@ -175,8 +175,8 @@ class Resources:
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(self.name_of(uri))
 
     def name_of(self, uri: str) -> str:
-        """Return the name under which a resource or template is registered. This is the normal form of its URI, unless
-        it belongs to a mounted server."""
+        """Return the name under which a resource or template is registered: the normal form of its URI. For a resource
+        of a mounted server, return its URI unchanged."""
         known = self.registry.known(uri) or self.templates.known(uri)
         return normal_uri(uri) if known is None else uri
 

@@ -71,7 +71,8 @@ class ToolSearch:
     def resolve_call(
         self, name: str, arguments: Any, find: Callable[[str], RegisteredTool | None]
     ) -> tuple[str, Any, RegisteredTool | None]:
-        """Resolve a call of ``search_tools`` or ``call_tool``: return the name, the arguments and the tool to call.
+        """Return the name, the arguments and the tool of a call of ``search_tools`` or ``call_tool``. For
+        ``call_tool``, this is the tool that the client wants to call.
 
         A call of ``call_tool`` contains the name of another tool in its ``arguments``, which ``find`` looks up.
         """
@@ -128,7 +129,7 @@ class PinnedTools(Mirror[RegisteredTool]):
             raise ValueError(f"server.searchable() uses the tool name {name!r}: choose another name for this tool")
 
     def add(self, name: str, item: RegisteredTool) -> None:
-        """List a tool if it is pinned. See `Mirror.add`."""
+        """List the new tool if it is pinned. See `Mirror.add`."""
         if name in self._pinned or not _is_for_model(item.listed):
             super().add(name, item)
 

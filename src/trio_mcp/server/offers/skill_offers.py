@@ -99,7 +99,7 @@ class SkillOffers:
 
     @property
     def active_runs(self) -> ActiveRuns:
-        """The trio runs that serve the server."""
+        """The runs of trio (`trio.run`) in which the server is being served."""
         return self._server._active_runs
 
     def add(self, skill: SkillSource, options: SkillOptions) -> None:
@@ -133,7 +133,7 @@ class SkillOffers:
         self._server._observers.list_changed(_CHANGED)
 
     def replace(self, before: SkillSource, skill: SkillSource) -> None:
-        """Replace a skill by its current version.
+        """Replace the version ``before`` of a skill by the current version, ``skill``.
 
         Clients are notified that its ``SKILL.md`` changed. They are also notified of each file that differs from the
         version ``before``.
@@ -227,8 +227,8 @@ class SkillOffers:
         raise _not_found("This server has no skill", params.uri)
 
     async def answer_directory(self, params: ReadDirectoryParams, ctx: RequestContext) -> ReadDirectoryResult:
-        """Return the direct children of the folder that a directory request names. Raises `CodedError` (-32602) if no
-        skill has this folder."""
+        """Return the files and folders directly in the folder that a directory request names. Raises `CodedError`
+        (-32602) if no skill has this folder."""
         await self._recheck()
         if params.cursor is not None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the cursor was not issued for this list")

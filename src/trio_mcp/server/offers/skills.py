@@ -112,7 +112,7 @@ class Skills(SkillsExtension):
         self._change(add)
 
     def remove(self, path: str) -> None:
-        """Remove the skill with the path ``PREFIX/NAME``, or all skills of a folder that was added, and notify clients.
+        """Remove the skill with the path ``PREFIX/NAME``, or all skills of an added folder, and notify clients.
 
         Raises `KeyError` if no skill has the path.
         """
@@ -166,7 +166,7 @@ class Skills(SkillsExtension):
     # Changes
 
     async def refresh(self) -> None:
-        """Read the skill folders that have changed, and notify clients.
+        """Read the skill folders whose files have changed, and notify clients.
 
         For each changed skill, clients are notified of its ``SKILL.md``, of each changed file, and of the list. If a
         folder stops being a valid skill, it is removed until it becomes valid again. Once all folders are read, the
@@ -264,7 +264,7 @@ class _Folder:
     """The paths, in skill URIs, of the skills that were found in this folder."""
 
     def read(self, known: Mapping[str, SkillSource]) -> tuple[dict[str, SkillSource], list[Exception]]:
-        """Read the folder, and return its skills by path, and the errors of invalid skills.
+        """Read the folder. Return a dict of its skills by path, and a list of errors of invalid skills.
 
         Unchanged skills are taken from ``known``. Blocks, so call it in a worker thread.
         """

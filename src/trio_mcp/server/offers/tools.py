@@ -66,7 +66,7 @@ class Validator(Protocol):
 
 @frozen(eq=False)
 class RegisteredTool:
-    """A registered tool with its function and limits, and the HTTP headers that mirror its arguments."""
+    """A registered tool with its function, its limits, and the HTTP headers that repeat its arguments."""
 
     listed: Tool
     handler: UserFunction
@@ -99,7 +99,7 @@ class RegisteredTool:
         encoders: Encoders | None = None,
         validator: Validator | None = None,
     ) -> RegisteredTool:
-        """Return the tool that calls ``function``, ready to be registered.
+        """Return a `RegisteredTool` that calls ``function``.
 
         See `ToolOptions` for the keywords, and `Server.tool` for the errors. ``validator`` validates arguments against
         ``input_schema``. By default, the validator is created from the schema.
@@ -213,7 +213,7 @@ class Tools:
         self.record_task_support(entry.task)
 
     def record_task_support(self, task: TaskSupport | None) -> None:
-        """Record whether calls of a tool that was just added may become tasks."""
+        """Record whether calls of a newly added tool may become MCP tasks."""
         self.has_tasks = self.has_tasks or task is not None
 
     def names(self) -> Collection[str]:
@@ -287,7 +287,7 @@ class Tools:
         params: CallToolParams,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Answer ``tools/call`` by running the request's middleware ``run``, which calls `call`.
+        """Answer ``tools/call`` by running ``run``: the request's middleware, which in turn runs `call`.
 
         If the call is or becomes a task, the middleware is part of the task, and runs again if the tool runs again.
         """
@@ -314,7 +314,7 @@ class Tools:
 
     def resolve_call(self, params: CallToolParams, scope: RequestScope) -> CallToolParams:
         """Return the call ``params`` with the name and arguments of the tool that is really called. With tool search,
-        these differ from ``params``."""
+        the client may call the tool through ``call_tool``."""
         return self._find(params, scope)[0]
 
     def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
@@ -340,8 +340,8 @@ class Tools:
         return self.registry.known(name)
 
     def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether a request's caller can see the tool that created a task. For other callers, the task doesn't
-        exist.
+        """Return whether an MCP task exists for a request's caller. It exists if the caller can see the tool that
+        created the task.
 
         If this tool was removed, its scopes are unknown. If any tools depend on the caller, the task is then hidden
         from callers whose scopes are checked.
@@ -352,8 +352,8 @@ class Tools:
         return self.registry.get_for(peer.auth, entry.listed.name, disabled=True) is not None
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
-        """Raise `CodedError` if a task doesn't exist for a request's caller, or if the caller lacks a scope of the
-        task's tool.
+        """Raise `CodedError` if an MCP task doesn't exist for a request's caller, or if the caller lacks an OAuth scope
+        of the task's tool.
 
         So a task's result is protected like the tool itself.
         """
@@ -365,7 +365,7 @@ class Tools:
             scope.exchange.check_scopes(entry.scopes)
 
     def has_task_scopes(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether a list of tasks for a request's caller may include a task. The list may include a task if
+        """Return whether an MCP task may be in the list of tasks for a request's caller: this is the case if
         `check_scopes` raises no error."""
         try:
             self.check_scopes(scope, record)
