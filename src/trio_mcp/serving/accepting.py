@@ -50,37 +50,38 @@ SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
 
 class Front(Protocol):
-    """The transport-specific part of a server's accept loop. It serves the accepted streams (connections)."""
+    """The part of a server's accept loop that is specific to a transport. It serves the accepted connections."""
 
     @property
     def callers(self) -> CallersByAddress:
-        """The object that identifies the client of each accepted stream."""
+        """The object that identifies the client of each accepted connection."""
         ...
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
-        """Serve the accepted ``stream``, whose remote end is ``hop``, until the stream ends.
+        """Serve the accepted connection ``stream`` until it ends. Its remote end is ``hop``.
 
         `trio.serve_listeners` then closes the stream.
         """
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close an accepted stream because the server has too many connections.
+        """Close an accepted connection because the server has too many connections.
 
         Send the reason if the client can understand it.
         """
         ...
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close one connection that can be spared, to make room for a new one. Return false if no connection can be
-        spared.
+        """Close a connection that can be spared, so that a new connection can be accepted. Return false if no
+        connection can be spared.
 
         Choose the oldest connection of the caller with the greatest ``weight``, which must be more than 0.
         """
         ...
 
     def start_draining(self) -> bool:
-        """Make health checks report that the server is shutting down. It shuts down after `Limits.drain_delay`.
+        """From now on, let health checks report that the server is shutting down. It shuts down after
+        `Limits.drain_delay`.
 
         Return false if no health checks are served: then there is no delay.
         """
@@ -88,7 +89,7 @@ class Front(Protocol):
 
     @property
     def awaits_requests(self) -> bool | None:
-        """True if a client may be sending a request at this moment. `shut_down` would lose this request.
+        """True if a client may be sending a request now, which would be lost if `shut_down` was called.
 
         `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests.
         """
@@ -99,7 +100,7 @@ class Front(Protocol):
         ...
 
     async def wait_closed(self) -> None:
-        """Wait until the last requests have ended. Call this after `shut_down`.
+        """Wait until the last requests have ended. Call this method after `shut_down`.
 
         Connections that will end on their own may remain.
         """
@@ -168,7 +169,7 @@ class _StreamServer:
             await self._front.wait_closed()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Stop accepting connections, and shut down the existing ones and the server's tasks.
+        """Stop accepting connections, shut down the existing connections, and shut down the server's MCP tasks.
 
         If health checks are served, wait for `Limits.drain_delay` first. A second call skips the delay. A call during
         the drain cancels the remaining requests.
@@ -261,7 +262,7 @@ class _StreamServer:
 
 @show_fields
 class CommonOptions(TypedDict, total=False):
-    """The keyword arguments that all functions that serve many clients have in common."""
+    """The common keyword arguments of all functions that serve many clients."""
 
     limits: Limits | None
     """Limits for this call that replace the limits of the server. `None`, the default, keeps the server's limits."""
@@ -283,13 +284,14 @@ class ServingOptions(CommonOptions, total=False):
 
 
 def serving_options(options: ServingOptions) -> ServingOptions:
-    """Return those items of ``options`` that `serve_tcp` and `serve_unix` accept: see `ServingOptions`."""
+    """Return those of the keyword arguments ``options`` that `serve_tcp` and `serve_unix` accept: see
+    `ServingOptions`."""
     return cast("ServingOptions", {name: options[name] for name in ServingOptions.__optional_keys__ & options.keys()})
 
 
 @show_fields
 class EndpointOptions(CommonOptions, total=False):
-    """The keyword arguments that all functions that serve an HTTP or WebSocket URL have in common."""
+    """The common keyword arguments of all functions that serve an HTTP or WebSocket URL."""
 
     path: str
     """URL path of the endpoint, ``/mcp`` by default. The endpoint is served with and without a trailing slash."""

@@ -175,7 +175,7 @@ class RemoteEnd:
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
     def connection(self, caller: Caller) -> Caller:
-        """Return a `Caller` that limits this connection to a part of the limits of ``caller``.
+        """Return a `Caller` for this connection only. It may use a part of the limits of ``caller``.
 
         ``caller`` sent the current request.
         """
@@ -184,7 +184,8 @@ class RemoteEnd:
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """Try to count this connection of a trusted proxy as a connection of ``caller``. Return whether it is counted.
+        """Count this connection of a trusted proxy as a connection of ``caller``, if ``caller`` may have another
+        connection. Return whether it is counted.
 
         Return false if ``caller`` already has its maximum of connections. The server can accept ``free`` more
         connections.
@@ -199,14 +200,14 @@ class RemoteEnd:
         return True
 
     def release(self) -> None:
-        """Stop counting this connection of a trusted proxy as a connection of any caller. Idempotent."""
+        """Stop counting this connection of a trusted proxy as a connection of a caller. Idempotent."""
         if self._user is not None:
             self._user.connections -= 1
             self._user = None
 
 
 class CallersByAddress:
-    """Identifies the remote end of each connection to a server, and finds its `Caller` in ``callers``.
+    """Identifies the remote end of each connection to a server, and finds the `Caller` for it in ``callers``.
 
     ``trusted_proxies`` are proxies that forward requests of other clients.
     """
@@ -216,7 +217,7 @@ class CallersByAddress:
         self._trusted_proxies = trusted_proxies
 
     def hop(self, stream: trio.abc.Stream) -> RemoteEnd:
-        """Return the `RemoteEnd` object for the connection ``stream``."""
+        """Return the `RemoteEnd` for the connection ``stream``."""
         below = socket_below(stream)
         end = None if below is None else below.socket
         try:
@@ -228,7 +229,7 @@ class CallersByAddress:
         return self.hop_at(address, process, user)
 
     def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> RemoteEnd:
-        """Return the `RemoteEnd` object for a connection whose peer has the IP address ``text``.
+        """Return the `RemoteEnd` for a connection whose peer has the IP address ``text``.
 
         If ``text`` is `None`, the peer is the ``process`` of ``user`` on a Unix socket, or unknown.
         """
@@ -241,7 +242,7 @@ class CallersByAddress:
 
 
 def unread_bytes(limits: Limits) -> SharedBytes:
-    """Return a counter for the bytes of messages that are incomplete or not processed yet.
+    """Return a counter for the bytes of received messages that are still incomplete or unprocessed.
 
     See `Limits.max_unread_bytes`.
     """
@@ -353,7 +354,7 @@ def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
 
 
 def share_proofs(running: Running, gate: Gate | None) -> None:
-    """Let all replicas of a server together accept each DPoP proof only once.
+    """Let the replicas of a server, taken together, accept each DPoP proof only once.
 
     ``running`` is the running server, and ``gate`` its authentication. Does nothing for a server without replicas.
     """
@@ -362,7 +363,7 @@ def share_proofs(running: Running, gate: Gate | None) -> None:
 
 
 def token_expiry(auth: Auth | None) -> float:
-    """Return the time at which the token of ``auth`` expires, on trio's clock.
+    """Return the time on trio's clock at which the token of ``auth`` expires.
 
     The time is infinite if it is unknown, or if the server requires no token.
     """

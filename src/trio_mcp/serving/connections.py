@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @frozen(eq=False)
 class AcceptedConnection:
-    """An accepted connection to a client: the transport, and the `Peer` at its other end."""
+    """An accepted connection to a client: the transport and the `Peer` (the client)."""
 
     transport: FramedTransport
     peer: Peer
@@ -92,7 +92,7 @@ async def serve_connections(
 
 
 class ConnectionQuota:
-    """A maximum of ``limit`` connections for a server, and a count of those in use.
+    """Limits the number of a server's connections to ``limit``, and counts the open connections.
 
     The quota refers to the collections of connections, and not to the objects that have these collections, to avoid
     reference cycles.
@@ -103,7 +103,7 @@ class ConnectionQuota:
         self._counted: list[Sized] = []
 
     def count(self, *connections: Sized) -> None:
-        """Also count the connections in these collections towards the maximum."""
+        """From now on, also count the connections in the collections ``connections`` towards the maximum."""
         self._counted += connections
 
     def free(self) -> int:
@@ -145,7 +145,7 @@ class Connections:
 
     @property
     def awaits_requests(self) -> None:
-        """Always `None`, as `Front.awaits_requests` requires for connections that carry many requests."""
+        """Always `None`, because each connection carries many requests: see `Front.awaits_requests`."""
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Close each connection as soon as its accepted requests have ended: see `Front.shut_down`."""
@@ -156,7 +156,8 @@ class Connections:
             connection.connection.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Return after a checkpoint, without waiting, because the remaining connections end on their own.
+        """Return after a checkpoint, without waiting for connections, because the remaining connections end on their
+        own.
 
         See `Front.wait_closed`.
         """
@@ -226,8 +227,8 @@ class Connections:
 
 
 def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:
-    """Return the first connection of the caller that has the greatest ``weight``. Return `None` if all weights are
-    0."""
+    """Return the first connection of the caller with the greatest ``weight``. Return `None` if all callers have the
+    weight 0."""
     found: T | None = None
     most = 0
     for connection, caller in connections:
@@ -328,5 +329,5 @@ class _LineAcceptor:
         return AcceptedConnection(transport, UNKNOWN_PEER)
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close the stream without sending the reason, because some clients wouldn't understand a message."""
+        """Close the stream without a message about the reason, because some clients wouldn't understand the message."""
         await trio.aclose_forcefully(stream)

@@ -35,7 +35,7 @@ _SOON: Final = 0.001
 
 
 class ShutDown(Protocol):
-    """Type of the callback that shuts a server down after a signal."""
+    """Type of the callback that shuts a server down when the process receives a signal."""
 
     def __call__(self, reason: str, *, hurry: bool) -> None:
         """Shut the server down because of ``reason``.
@@ -67,7 +67,7 @@ def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Gene
 
 
 def exclusive_process() -> None:
-    """Declare that this process only runs servers, so that a signal ends the servers and the process together.
+    """Declare that this process only runs servers. A signal then ends the process together with the servers.
 
     See ``for_good`` of `shut_down_on_signals`.
     """
@@ -104,7 +104,8 @@ class _ExitTimer:
         self._delay, self._interval = signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
 
     def cancel(self) -> None:
-        """Cancel the timer. Restore the previous SIGALRM handler, and the previous timer minus the elapsed time."""
+        """Cancel the timer. Restore the previous SIGALRM handler, and start the previous timer again with its remaining
+        time."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, _restorable(self._handler))
         if self._delay:
@@ -163,7 +164,8 @@ _THRESHOLD: Final = 10_000
 
 
 def tune_gc() -> None:
-    """Tune Python's garbage collector for a process that only runs servers. Short calls get at least 10 % faster.
+    """Tune Python's garbage collector for a process that only runs servers: short calls then take at least 10 % less
+    time.
 
     Imported objects live as long as the process, so the collector needn't examine them. Requests and connections leave
     no reference cycles behind, which tests check. So a collection after every few hundred objects finds nothing. If the

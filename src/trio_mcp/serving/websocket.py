@@ -105,7 +105,7 @@ async def serve_websocket(
 
 @frozen
 class WebSocketAcceptor:
-    """Accepts clients that request a WebSocket at ``path``. ``gate``, if given, authenticates them.
+    """Accepts clients that request a WebSocket at ``path``. If ``gate`` is given, it authenticates the clients.
 
     ``received`` are bytes of the stream that were already read.
     """

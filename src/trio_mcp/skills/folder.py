@@ -212,7 +212,8 @@ class SkillSource:
 
     @property
     def path(self) -> str:
-        """The path of the skill's folder in URIs, for example ``acme/refunds``."""
+        """The path of the skill in URIs, for example ``acme/refunds``. Its last part is the name of the skill's
+        folder."""
         return self.entry.root.removeprefix(SKILL_SCHEME).removesuffix("/")
 
     def contents_of(self, path: str) -> bytes | None:
@@ -230,7 +231,7 @@ class SkillSource:
 
 
 def read_folder(folder: Path, prefix: str = "") -> SkillSource:
-    """Read the skill in ``folder``. The skill has the folder's name. In URIs, ``prefix`` is the path before this name.
+    """Read the skill in ``folder``. The skill's path in URIs consists of ``prefix`` and the name of the folder.
 
     Raises `ValueError`, which names the file and the rule, if it isn't a valid skill, and `OSError` if it cannot be
     read. Blocks: call it in a worker thread.
@@ -283,8 +284,8 @@ def skill_folders(root: Path) -> list[tuple[Path, str]]:
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return file metadata, such as modification times, of all files below ``folder``. If the metadata differs later, a
-    file has changed.
+    """Return metadata, such as modification times, of all files below ``folder``. If the metadata differs later, a file
+    has changed.
 
     Raises the errors of `read_folder`.
     """

@@ -48,7 +48,7 @@ _IN_THREAD: Final = 64 * 1024
 
 
 class SkillChanged(MCPError):
-    """A file of a skill doesn't match the digest or size in the server's listing: the skill has changed, or was
+    """A file of a skill doesn't match the digest or size in the server's list of skills: the skill has changed, or was
     tampered with.
 
     The file's contents are discarded. ``await client.get_skill(uri, refresh=True)`` returns the current entry, for
@@ -72,8 +72,8 @@ class LoadedSkill:
     _reads: Reads
 
     async def read(self, path: str) -> str | bytes:
-        """Read a file of the skill, verify it, and return its contents: as text if the server sends text, else as
-        bytes.
+        """Read a file of the skill, verify it, and return its contents. They are text if the server sends text, and
+        bytes otherwise.
 
         ``path`` is the path in the skill's folder, for example ``references/FORMS.md``.
 
@@ -99,7 +99,7 @@ class LoadedSkill:
 
 
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
-    """Read the ``SKILL.md`` of the listed skill ``entry``, and verify that this file matches the listing. See
+    """Read the ``SKILL.md`` of the skill ``entry``, and verify that the file matches the server's list of skills. See
     `Client.load_skill`."""
     from .folder import front_matter_of  # lazy import: the module needs PyYAML, which few clients have
 
@@ -169,7 +169,7 @@ _DIRECTORY_READ: Final = "directoryRead"
 
 
 class SkillsExtension(Extension[JSONObject, JSONObject]):
-    """The skills extension (``io.modelcontextprotocol/skills``) for a server or a client without skills of its own.
+    """The skills extension (``io.modelcontextprotocol/skills``), for a client, or for a server without its own skills.
 
     With ``directory_read``, clients can list folders. Clients needn't declare the extension, because SEP-2640 defines
     no client settings.

@@ -75,7 +75,7 @@ _QUOTED: Final = 200
 
 
 class ConnectionState:
-    """Validates the messages that one side of a connection receives, and stores its requests in flight.
+    """Validates the messages that one side of a connection receives, and stores the requests in flight.
 
     ``role`` is this side's role: client or server.
 
@@ -111,7 +111,7 @@ class ConnectionState:
         """Function that returns a new id for each outgoing request. If it's `None`, the ids are consecutive numbers."""
 
     def resume(self, revision: Revision, opening: InitializeParams) -> None:
-        """Continue a legacy session that another object has initialized, for example in another process.
+        """Continue a legacy session that was initialized elsewhere, for example by another process.
 
         ``opening`` is the ``initialize`` request with which the client opened the session.
         """
@@ -119,7 +119,7 @@ class ConnectionState:
         self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
 
     def learn(self, vocabulary: Vocabulary) -> None:
-        """Replace the set of methods that this connection knows with ``vocabulary``."""
+        """From now on, the methods known to this connection are the methods in ``vocabulary``."""
         self._vocabulary = vocabulary
         self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
 
@@ -178,8 +178,8 @@ class ConnectionState:
     # Requests of the peer
 
     def finish(self, request: InboundRequest) -> bool:
-        """Remove an inbound request from the table of requests in flight. Return true if the request must be answered
-        now.
+        """Remove a request of the peer from the table of requests in flight. Return true if the request must be
+        answered now.
 
         The entry must be the same object. A cancelled request is never answered, and its late end doesn't affect a
         newer request with the same id (rulings 1 and 6). Idempotent.
@@ -192,7 +192,7 @@ class ConnectionState:
         return True
 
     def park(self, request: InboundRequest) -> None:
-        """Mark an inbound request as answered with input requests, and free the request's id.
+        """Record that a request of the peer was answered with input requests, and free the request's id.
 
         A cancellation with this id still cancels the handler that waits for the answers, until another request uses the
         id or `finish` is called.
@@ -201,7 +201,7 @@ class ConnectionState:
             self._parked[request.id] = request
 
     def knows(self, request_id: RequestId) -> bool:
-        """Return true if an inbound request with this id is in flight, or waits for the client's retry.
+        """Return true if a request of the peer with this id is in flight, or waits for the client's retry.
 
         A request waits for a retry after it was answered with input requests.
         """
@@ -215,7 +215,8 @@ class ConnectionState:
     # Receiving
 
     def receive(self, message: Message | Batch | Unreadable) -> Event:
-        """Handle one message from the peer: update the tables of requests, and return the event. Never raises."""
+        """Handle one message from the peer: update the tables of requests, and return the resulting event. Never
+        raises."""
         match message:
             case Request():
                 return self._receive_request(message)
@@ -247,12 +248,12 @@ class ConnectionState:
                 return self._receive_batch(message)
 
     def reply_lost(self, request_id: RequestId, error: MCPError) -> Event:
-        """End the outgoing request ``request_id`` if it is still open, because its reply won't arrive."""
+        """End the outgoing request ``request_id``, if it is still in flight, because its reply won't arrive."""
         call = self._outbound.pop(request_id, None)
         return Ignored("the end of no request in flight") if call is None else RequestFailed(call, error)
 
     def question_lost(self, request_id: RequestId, reason: str) -> Event:
-        """End the inbound request with the id ``request_id``, because the peer no longer wants the answer."""
+        """End the peer's request with the id ``request_id``, because the peer no longer waits for the reply."""
         entry = self._inbound.get(request_id)
         return Ignored("the loss of no request in flight") if entry is None else self._cancelled(entry, reason)
 
@@ -594,7 +595,7 @@ def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def no_initialize(member: Message | Unreadable) -> Refused | None:
-    """Return the error event for ``initialize`` in a batch. Return `None` for any other message."""
+    """Return the error event to use for the request ``initialize`` in a batch. Return `None` for any other message."""
     if isinstance(member, Request) and member.method == "initialize":
         # MCP 2025-03-26, lifecycle page: a batch MUST NOT contain initialize.
         return refused(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
@@ -602,5 +603,5 @@ def no_initialize(member: Message | Unreadable) -> Refused | None:
 
 
 def refused(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:
-    """Return the event for an inbound request that must be answered with the error ``code`` and ``message``."""
+    """Return the event for a request of the peer that must be answered with the error ``code`` and ``message``."""
     return Refused(ErrorResponse(request_id, code, message, data))

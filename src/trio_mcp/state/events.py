@@ -24,7 +24,7 @@ class RequestReceived:
 
 @value
 class NotificationReceived:
-    """Event: a notification arrived that exists in the protocol revision. The notification's parameters aren't
+    """Event: the peer sent a notification that its protocol revision defines. The notification's parameters aren't
     validated yet."""
 
     method: Method
@@ -34,8 +34,8 @@ class NotificationReceived:
     """The call that the notification belongs to, as an object that the receiver chooses."""
 
     def note_call(self, served: Any) -> None:
-        """Set `served` to the client's call to which the notification belongs. Called before the notification is passed
-        on."""
+        """Set `served` to the client's call to which the notification belongs. Called before the notification is
+        handled."""
         cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:
@@ -62,7 +62,7 @@ class PackedNotification:
 
 @value
 class CancelReceived:
-    """The peer cancelled ``request``. The id of the request is free from now on."""
+    """Event: the peer cancelled ``request``. The id of the request is free from now on."""
 
     request: InboundRequest
     reason: str | None
@@ -70,7 +70,8 @@ class CancelReceived:
 
 @value
 class ProgressReceived:
-    """A progress notification for an outgoing request arrived. The notification's parameters aren't validated yet."""
+    """Event: a progress notification for an outgoing request arrived. The notification's parameters aren't validated
+    yet."""
 
     request: OutboundRequest
     params: dict[str, Any]
@@ -78,7 +79,7 @@ class ProgressReceived:
 
 @value
 class StreamReceived:
-    """A notification arrived on the subscription stream that the outgoing ``request`` opened."""
+    """Event: a notification arrived on the subscription stream that the outgoing ``request`` opened."""
 
     request: OutboundRequest
     notification: NotificationReceived
@@ -86,8 +87,8 @@ class StreamReceived:
 
 @value
 class StreamCancelled:
-    """The peer ended a subscription stream that this side has opened. The outgoing ``request`` that opened the stream
-    won't get a reply."""
+    """Event: the peer ended a subscription stream. The outgoing ``request`` that opened the stream won't get a
+    reply."""
 
     request: OutboundRequest
     reason: str | None
@@ -95,7 +96,7 @@ class StreamCancelled:
 
 @value
 class ResultReceived:
-    """The result of an outgoing request arrived."""
+    """Event: the result of an outgoing request arrived."""
 
     request: OutboundRequest
     result: Any
@@ -103,7 +104,7 @@ class ResultReceived:
 
 @value
 class ErrorReceived:
-    """An error reply to an outgoing request arrived."""
+    """Event: an error reply to an outgoing request arrived."""
 
     request: OutboundRequest
     error: ErrorResponse
@@ -111,7 +112,7 @@ class ErrorReceived:
 
 @value
 class ReplyUnreadable:
-    """The peer answered an outgoing request with a message that can't be read."""
+    """Event: the reply to an outgoing request arrived, but can't be read."""
 
     request: OutboundRequest
     reason: str
@@ -122,7 +123,7 @@ class ReplyUnreadable:
 
 @value
 class RequestFailed:
-    """An outgoing request won't get a reply, because of ``error``."""
+    """Event: an outgoing request won't get a reply. Its caller gets ``error``."""
 
     request: OutboundRequest
     error: MCPError
@@ -130,8 +131,7 @@ class RequestFailed:
 
 @value
 class AnswerLost:
-    """An answer to one of the outgoing ``requests`` can't be read. It's unknown which of these requests was
-    answered."""
+    """Event: the reply to one of the outgoing ``requests`` can't be read. It's unknown to which of them."""
 
     requests: tuple[OutboundRequest, ...]
     reason: str
@@ -139,14 +139,14 @@ class AnswerLost:
 
 @value
 class Unread:
-    """The received line isn't a message, and gets no reply."""
+    """Event: the received line isn't a message, and gets no reply."""
 
     reason: str
 
 
 @value
 class Refused:
-    """The received message is illegal, and the error ``reply`` must be sent. The state of the connection is
+    """Event: the received message is illegal, and the error ``reply`` must be sent. The state of the connection is
     unchanged."""
 
     reply: ErrorResponse
@@ -154,7 +154,7 @@ class Refused:
 
 @value
 class Ignored:
-    """The received message has no effect. ``noteworthy`` is true if the peer broke a rule of the protocol.
+    """Event: the received message has no effect. ``noteworthy`` is true if the peer broke a rule of the protocol.
 
     Otherwise the message is only late or redundant.
     """
@@ -167,7 +167,7 @@ class Ignored:
 
 @value
 class BatchReceived:
-    """The events of a JSON-RPC batch, whose replies are sent together in one array."""
+    """Event: a JSON-RPC batch arrived. It contains the events of the messages in the batch."""
 
     events: tuple[Event, ...]
 

@@ -47,7 +47,7 @@ Such a parameter has many small objects. Other parameters are mostly strings, wh
 
 @frozen
 class Continuation:
-    """The data with which a handler runs again after it requested input (2026-07-28 mrtr).
+    """The data that a handler gets when it runs again after it requested input (2026-07-28 mrtr).
 
     It consists of the client's answers and the handler's own state.
     """
@@ -102,8 +102,7 @@ class InboundRequest:
             self.pack_as(pack_value(self.params))
 
     def pack_as(self, text: bytes) -> None:
-        """Pack the request like `pack`, but use ``text``, the JSON text of the parameters, which the caller already
-        has."""
+        """Replace the parameters by ``text``: their JSON text, which the caller already has. See `pack`."""
         self.packed = text
         self.params, self.meta = {}, {}
 
@@ -114,8 +113,8 @@ class InboundRequest:
             self.meta = self.params.get("_meta") or {}
 
     def put_away(self, name: str) -> None:
-        """Replace the parameter ``name`` by its JSON text, a `msgspec.Raw`, if its objects take much more memory than
-        the text.
+        """Replace the parameter ``name`` by its JSON text, as `msgspec.Raw`, if the parameter takes much more memory
+        than the text.
 
         The handler has its own copy, and all other code only compares the parameters.
         """
@@ -132,8 +131,8 @@ class InboundRequest:
         return TraceContext.of(self.meta)
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
-        """Return those ``capabilities`` that the client didn't declare, or that the request's protocol revision doesn't
-        have."""
+        """Return those of the ``capabilities`` that the client didn't declare, or that don't exist in the request's
+        protocol revision."""
         return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 
@@ -147,7 +146,7 @@ class OutboundRequest:
 
 
 class Phase(IntEnum):
-    """The phases of an inbound request."""
+    """The phases of a request that the peer has sent."""
 
     WAITING = 0
     """The request waits for a slot, initially or after the client's retry."""
@@ -163,7 +162,7 @@ class Phase(IntEnum):
 
 
 class Step(IntEnum):
-    """The steps that change the phase of an inbound request."""
+    """The steps from one phase of a request to another. The peer has sent the request."""
 
     START = 0
     """The request gets a slot, so that its handler can run."""
@@ -178,7 +177,7 @@ class Step(IntEnum):
 
 
 class IllegalStep(RuntimeError):
-    """Raised for a step that isn't allowed in the request's phase. This is a bug in this package."""
+    """Raised for a step that isn't allowed in the request's phase. This error means that this package has a bug."""
 
 
 PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (

@@ -17,7 +17,8 @@ from .requests import InboundRequest
 
 
 class StatelessState(ConnectionState):
-    """Validates messages from a server's clients, each independently of all others (2026-07-28 basic, Statelessness).
+    """Validates messages from a server's clients, each message independently of all others (2026-07-28 basic,
+    Statelessness).
 
     Each message has its own `Exchange`.
 
@@ -43,7 +44,8 @@ class StatelessState(ConnectionState):
                 return _no_request("Invalid request: one request or notification is expected")
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
-        """Return an `InboundRequest` for an extension's notification of ``size`` bytes. This request gets no reply.
+        """Return a notification of an extension in the form of an `InboundRequest` that gets no reply. ``size`` is its
+        length in bytes.
 
         Only the notification's HTTP exchange identifies the sender, and the form of a request keeps this exchange.
 
@@ -58,7 +60,7 @@ class StatelessState(ConnectionState):
         return InboundRequest("", row, given, revision, {}, ClientCapabilities(), None, None, None, size)
 
     def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
-        """Handle one message of a client that uses a legacy ``revision``. Never raises.
+        """Handle one message of a client with the legacy ``revision``. Never raises.
 
         The server stores no data about the client's handshake.
         """

@@ -132,7 +132,7 @@ class HTTPApp:
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
-        """Run the server while inside the context manager.
+        """Run the server while inside the ``async with`` block.
 
         The argument ``app`` is ignored. It exists because frameworks pass it.
 

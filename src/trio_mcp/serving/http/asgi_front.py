@@ -25,7 +25,7 @@ _LAST_WRITES: Final = 1.0
 
 
 class ASGIFront:
-    """Passes the requests of an ASGI server to the MCP endpoint of ``running``, the running server.
+    """Passes requests that arrive at an ASGI server to the MCP endpoint of ``running``, the running server.
 
     Its tasks run in ``nursery``.
     """
@@ -119,6 +119,6 @@ class ASGIFront:
                 await self._all_closed.wait()
 
     def cut(self) -> None:
-        """End the remaining responses at once, complete or not."""
+        """End all responses that are still being sent, although they are incomplete."""
         for response in tuple(self._responses):
             response.cut("the application has ended")

@@ -33,7 +33,7 @@ OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIFront]]
 
 
 class LoopRuns:
-    """Runs an MCP server for each asyncio event loop that uses its ASGI application.
+    """Runs an MCP server once for each asyncio event loop in which its ASGI application is used.
 
     ``open_front`` starts the MCP server in trio's thread, and shuts it down.
     """
@@ -46,7 +46,7 @@ class LoopRuns:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
-        """Run the MCP server while inside the context manager, for requests of the current event loop."""
+        """Run the MCP server for requests of the current event loop, while inside the ``async with`` block."""
         loop = asyncio.get_running_loop()
         if loop in self._runs:
             raise RuntimeError(_RUNS_ALREADY)
@@ -108,7 +108,7 @@ class _LoopRun:
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Run the MCP server while inside the context manager.
+        """Run the MCP server while inside the ``async with`` block.
 
         The server starts in the context of the current task.
         """
@@ -203,7 +203,7 @@ class _Events:
         await self._send(message)
 
     async def end(self) -> None:
-        """Cancel the pending calls of ``receive`` and ``send`` in the event loop. If the loop is closed, do nothing."""
+        """Cancel pending calls of ``receive`` and ``send`` in the event loop. Do nothing if the loop is closed."""
         if self._loop.is_closed():
             return
         tasks: list[asyncio.Task[Any]] = [each.task for each in (self._receiving, self._sending) if each and each.task]

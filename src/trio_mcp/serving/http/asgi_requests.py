@@ -106,7 +106,7 @@ class AsgiBody:
         """How many bytes of the body are read and discarded after an early response, and for how many seconds."""
 
     async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
-        """Wait for ``ask``, which decides whether to admit the request, and return its decision.
+        """Wait until ``ask`` has decided whether to admit the request, and return the decision.
 
         If the client disconnects in the meantime, cancel ``ask`` and raise `ClientDisconnected`.
         """
@@ -149,7 +149,8 @@ class AsgiBody:
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
     def refuse(self, head: RequestHead) -> None:
-        """Record that a request was refused because of its head. `drop` then receives a body of limited length.
+        """Record that a request was refused because of its head. The refusal limits how much of the body `drop`
+        receives.
 
         Most clients send the body before they read the response.
         """
@@ -158,7 +159,7 @@ class AsgiBody:
                 self._droppable = self._bounds.max_body_bytes, self._bounds.body_timeout
 
     async def drop(self) -> None:
-        """Receive and discard the rest of the request body, within limits.
+        """Receive and discard the rest of the request body, up to a number of bytes and seconds.
 
         If unread bytes were left, the ASGI server would close the connection, and the response might be lost. Raises
         `ClientDisconnected` if the client disconnects.
@@ -196,7 +197,7 @@ class AsgiBody:
 
 
 class AsgiResponse(ResponseHandle):
-    """The response to one ASGI request. The MCP endpoint creates the response, and ``send`` sends it.
+    """The response to one ASGI request. The MCP endpoint creates the response, and the ASGI callable ``send`` sends it.
 
     The endpoint's callbacks run in ``context``, and not in the context of the current task.
     """
@@ -243,8 +244,7 @@ class AsgiResponse(ResponseHandle):
             self._context.run(self.on_gone)
 
     def cut(self, reason: str) -> None:
-        """End the response at once, even if it is incomplete. trio shows ``reason`` as the reason for the
-        cancellation."""
+        """End the response at once, even if it is incomplete. ``reason`` is the reason for trio's cancellation."""
         self.leave()
         self._scope.cancel(reason=reason)
 
@@ -261,7 +261,8 @@ class AsgiResponse(ResponseHandle):
     # Writing
 
     async def write(self, body: AsgiBody) -> None:
-        """Wait for the response of the MCP endpoint, and send it to the client. Return early if `cut` is called.
+        """Wait until the MCP endpoint has created the response, and send it to the client. Return early if `cut` is
+        called.
 
         The rest of the request's ``body`` is discarded.
         """
@@ -315,7 +316,7 @@ def _piece(data: bytes | bytearray, *, more: bool) -> dict[str, Any]:
 
 
 def fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
-    """Return the headers of ``answer`` in ASGI's format. A Content-Length is added if the length is known."""
+    """Return the headers of ``answer`` in ASGI's format, with a Content-Length if the length is known."""
     pairs = (line.partition(b": ") for line in answer.headers.splitlines())
     headers = [(name.lower(), value) for name, _, value in pairs]
     # RFC 9110: a 204 has no Content-Length (section 8.6), and a 304 has no body (section 15.4.5).

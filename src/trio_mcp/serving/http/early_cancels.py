@@ -22,7 +22,7 @@ _LONGEST_REASON: Final = 1000
 
 
 class EarlyCancels:
-    """Stores cancellations that arrive before the requests that they cancel, for one session.
+    """Stores the cancellations of one session that arrive before the requests that they cancel.
 
     A client sends a request and its cancellation in separate POSTs, so the server can read the cancellation first. The
     cancellation then waits for two seconds. If the request arrives by then, it's cancelled at once (ruling 20).
@@ -46,7 +46,7 @@ class EarlyCancels:
         """Cancellations by request id, each with the time until which it waits. `None` before the first one."""
 
     def cancel_arrived(self, cancel: Notification, now: float) -> None:
-        """Store a ``notifications/cancelled`` if its request hasn't arrived yet. Otherwise ignore it."""
+        """Handle a ``notifications/cancelled``: store it if its request hasn't arrived yet, and ignore it otherwise."""
         params = as_object(cancel.params)
         request_id, reason = params.get("requestId"), params.get("reason")
         if type(request_id) is int:

@@ -72,7 +72,7 @@ _TOO_HEAVY: Final = "the requests in progress take too much memory; try again la
 
 
 class RequestAdmission:
-    """Decides, before the body of a request is read, whether the endpoint admits the request.
+    """Decides whether the endpoint admits a request, before the body of the request is read.
 
     ``cors`` writes the CORS headers. A ``stateless`` endpoint has no sessions, and so allows neither GET nor DELETE.
     """
@@ -93,7 +93,7 @@ class RequestAdmission:
         """Whether the server has received its first signal, so that it will shut down."""
 
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Admit the caller of a request, or return the response that refuses it: see `HttpApplication.admit`.
+        """Return the caller of a request, or the response that refuses the request: see `HttpApplication.admit`.
 
         The caller is an `Auth`, or `None` if the endpoint requires no token.
         """
@@ -266,7 +266,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return invalid(status, reason, extra)
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for the bytes of requests that were read, but not served yet: see `HttpApplication.hold`."""
+        """Return a counter for the bytes of the caller's requests that were read, but not served yet: see
+        `HttpApplication.hold`."""
         assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         principal = caller.principal.id if isinstance(caller, Auth) else None
         caller = client.caller(principal, None if head is None else head.headers)
@@ -279,7 +280,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return address, caller.principal.id.subject if isinstance(caller, Auth) else None
 
     def report_unserved(self, body: UnservedBody) -> None:
-        """If a refused ``body`` contained the client's answer to a server-to-client request, fail that request.
+        """If a refused ``body`` contained the client's reply to a server-to-client request, end that request with an
+        error.
 
         See `HttpApplication.report_unserved`.
         """
@@ -496,7 +498,7 @@ _LOOK: Final = 1.0
 
 
 async def watch_clock(endpoint: HttpEndpoint, interval: float, tick: Callable[[float], None]) -> None:
-    """About once a second, call ``tick`` and the methods of ``endpoint`` that depend on time, until cancelled.
+    """Until cancelled, call ``tick`` and the time-dependent methods of ``endpoint`` about once a second.
 
     Comments keep each stream from being silent for longer than ``interval`` seconds.
     """

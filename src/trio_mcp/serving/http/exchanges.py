@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class HttpRequest:
-    """An HTTP request that the MCP endpoint has admitted, and the response to it."""
+    """An admitted HTTP request to the MCP endpoint, and the response to it."""
 
     head: RequestHead
     body: bytes = attrs.field(repr=False)
@@ -56,7 +56,8 @@ class HttpRequest:
     """Function that checks the caller's scopes, if the endpoint is protected."""
 
     def peer(self, session_id: str | None = None) -> Peer:
-        """Return the client that sent the request, as a `Peer`. The argument is the id of its connection or session."""
+        """Return the client that sent the request, as a `Peer`. ``session_id`` is the id of its connection or
+        session."""
         headers, user = Headers.of_lower_case(self.head.headers), self.response.client.user
         return Peer(
             session_id, headers, self.principal, self.auth, self.caller, check_scopes=self.check_scopes, user=user
@@ -64,7 +65,7 @@ class HttpRequest:
 
 
 def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
-    """If the caller lacks a scope for ``message``, refuse the request and return true.
+    """Refuse the request and return true, if the caller lacks an OAuth scope for ``message``.
 
     This happens early, because the HTTP status can't be chosen later.
     """
@@ -120,7 +121,7 @@ class PostExchange(PartExchange):
             self.send_no_stream()
 
     def send_no_stream(self) -> None:
-        """Discard everything except the reply, because the client accepts only JSON."""
+        """From now on, discard all messages except the reply, because the client accepts only JSON."""
         self.outbox.close()
 
     @abstractmethod
@@ -132,17 +133,17 @@ class PostExchange(PartExchange):
 
     @abstractmethod
     def open_stream(self) -> None:
-        """Turn the response into an event stream that sends the lines in the outbox."""
+        """Turn the response into an event stream, which sends the messages in the outbox."""
 
     @abstractmethod
     def end_stream(self) -> None:
-        """End the event stream after the last line in the outbox was sent."""
+        """End the event stream after sending the last message in the outbox."""
 
     def comment(self) -> None:
-        """Send a keep-alive comment on the event stream, if nothing was sent since the last call."""
+        """Send a keep-alive comment on the event stream, if nothing was sent since the last call of this method."""
 
     def send_keep_alive(self) -> None:
-        """Send a keep-alive comment if nothing was sent since the last call.
+        """Send a keep-alive comment, if nothing was sent since the last call of this method.
 
         If the response isn't a stream yet, make it a stream. Call this twice within the longest allowed silence.
         """
@@ -153,7 +154,8 @@ class PostExchange(PartExchange):
         self._was_silent = True
 
     def commit(self) -> None:
-        """Turn the response into an event stream, unless it already is a stream, is complete, or must be JSON."""
+        """Turn the response into an event stream, unless it is already a stream, is already complete, or must be
+        JSON."""
         if not (self.is_stream or self.is_over or self.accepts == JSON):
             self.open_stream()
 
@@ -233,7 +235,7 @@ class PostExchange(PartExchange):
         self.answer(status_of_refusal(code), line)
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        """Send ``line`` as the complete response to the POST. ``more`` are additional headers.
+        """Send ``line`` as the complete response to the POST. ``more`` contains additional headers.
 
         The line is sent as JSON, or as the only event of a stream if the client accepts only streams.
         """
@@ -256,7 +258,7 @@ class PostExchange(PartExchange):
 
 
 class FinishedStream:
-    """A response body whose ``events`` are all known from the start: see `ResponseBody`."""
+    """A response body that sends ``events``, all of which are already known: see `ResponseBody`."""
 
     def __init__(self, events: bytes) -> None:
         self._events = events
@@ -269,7 +271,8 @@ class FinishedStream:
 
 
 class FedConnection:
-    """An MCP connection of ``peer`` to ``running`` (the running server). Its messages arrive in POST requests.
+    """An MCP connection of ``peer`` to ``running`` (the running server). The client sends its messages in POST
+    requests.
 
     Messages that don't belong to a request go to ``outbox``. Without an outbox they are dropped, because 2026-07-28
     allows them only in streams of ``subscriptions/listen``.

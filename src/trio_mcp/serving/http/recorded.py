@@ -57,7 +57,8 @@ class HttpRecordings:
 
     @contextmanager
     def serving(self, exchange: RecordedExchange) -> Generator[None]:
-        """If the HTTP request ``exchange`` opens a session inside the block, record this session.
+        """While inside the ``with`` block, record the session that the HTTP request ``exchange`` opens, if it opens a
+        session.
 
         This doesn't apply if ``exchange`` names an existing session.
         """
@@ -75,12 +76,12 @@ class HttpRecordings:
         return None if found is None else (found, 0)
 
     def known_session(self, session_id: str) -> ExchangeReference | None:
-        """Return the recording of a session. Return `None` if none of the session's messages was recorded so far."""
+        """Return the recording of a session. Return `None` if none of the session's messages have been recorded."""
         found = self._sessions.get(session_id)
         return None if found is None else (found, 0)
 
     def next_sessionless(self) -> ExchangeReference | None:
-        """Return the recording for requests without a session, and the number of a new request in the recording."""
+        """Return the recording for requests without a session, and the next request number in this recording."""
         if self._sessionless is None:
             self._sessionless = self.recorder._start("server", "tcp")
         self._posts += 1
@@ -151,7 +152,7 @@ class _SessionRequests(RecordedRequests):
 
 
 class RecordedExchange:
-    """An HTTP request with this ``body``, whose messages are recorded.
+    """An HTTP request with this ``body``. Its messages are recorded.
 
     ``session_id`` is the session that the request names. Only the response shows whether that session exists, or which
     session the request has opened.
@@ -173,7 +174,7 @@ class RecordedExchange:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return the recording for the messages of this HTTP request.
+        """Return the recording for the messages of this HTTP request, which depends on the response.
 
         Call this when the status and the ``headers`` of the response are known.
         """
@@ -195,7 +196,7 @@ class RecordedExchange:
 
 
 class RecordedResponse(ResponseHandle):
-    """Passes a response on to ``response``, and records its messages.
+    """Sends a response through ``response``, and records its messages.
 
     At most ``max_bytes`` of each event are recorded.
     """

@@ -75,7 +75,7 @@ def unavailable(reason: str, extra: bytes) -> Answer:
 
 
 def refused(refusal: Refusal, extra: bytes) -> Answer:
-    """Return the response to a request without valid authentication, or from a caller who may not use the server."""
+    """Return the response to a request that has no valid token, or whose caller may not use the server."""
     return text(refusal.status, refusal.reason, lines_of(refusal) + extra)
 
 
@@ -153,7 +153,7 @@ class EndpointSettings:
 
 
 def documents_beside(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
-    """Return the public documents that are served next to the endpoint at ``path``, such as its server card.
+    """Return the public documents that the server with an endpoint at ``path`` also serves, such as its server card.
 
     See `public_documents`.
     """
@@ -182,7 +182,7 @@ _REFUSED: Final = lazy_pattern(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
 
 
 def accepted_types(accept: str) -> frozenset[str]:
-    """Return which of two types an Accept header allows: JSON and event stream (RFC 9110 section 12.5.1)."""
+    """Return which of the two media types, JSON and event stream, an Accept header allows (RFC 9110 section 12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
     # Parse only the first media ranges: the search restarts at each comma, so a long list would take long.
     if accept.count(",") >= _MAX_RANGES:
@@ -214,7 +214,7 @@ _MAX_PREFLIGHTS: Final = 100
 
 
 class Cors:
-    """Writes CORS headers for web pages, if ``checks`` allows the origin of the page."""
+    """Creates CORS headers for web pages whose origin is allowed by ``checks``."""
 
     def __init__(self, checks: HostChecks) -> None:
         self._checks = checks
@@ -237,7 +237,7 @@ class Cors:
         return kept
 
     def preflight(self, head: RequestHead) -> Answer:
-        """Return the response to a CORS preflight (``OPTIONS``).
+        """Return the response to a CORS preflight request (``OPTIONS``).
 
         It allows the headers of the protocol, and the ``Mcp-Param-…`` headers that the page requests. A wildcard isn't
         enough, because it doesn't include ``authorization``.
@@ -261,8 +261,8 @@ _NOT_CACHED: Final = b"Cache-Control: no-store\r\n"
 
 
 def health(path: str, method: str, *, is_ready: bool) -> Answer:
-    """Return the response to a health check at one of the paths in `HEALTH`. The response reveals only the health of
-    the server."""
+    """Return the response to a health check at one of the paths in `HEALTH`. It reveals only whether the server is
+    healthy."""
     if method not in ("GET", "HEAD"):
         return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", _PROBES)
     if path == "/readyz" and not is_ready:

@@ -102,7 +102,7 @@ RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
 
 
 class Routes:
-    """The user's own HTTP ``routes`` of a server, keyed by path.
+    """The HTTP ``routes`` that the user has added to a server, keyed by path.
 
     A path with a trailing slash includes all paths below it, and the longest matching path is used. Requests run in
     ``nursery``, until at most `Limits.drain_timeout` seconds after shutdown begins.
@@ -119,7 +119,8 @@ class Routes:
         }
 
     def find(self, path: str) -> RouteRun | None:
-        """Return the function that starts to serve a request to ``path``. Return `None` if no route matches."""
+        """Return the function that begins to serve a request for ``path``. Return `None` if no route matches the
+        path."""
         for route, run in self._runs.items():
             if path == route or (route.endswith("/") and path.startswith(route)):
                 return run
@@ -219,7 +220,7 @@ class _AsgiExchange:
         self._is_over = False
 
     async def receive(self) -> dict[str, Any]:
-        """Return the whole request body as one ASGI event.
+        """Return the whole request body in one ASGI event.
 
         Any further call waits until the client disconnects and the application is cancelled.
         """
@@ -230,7 +231,7 @@ class _AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Process one ASGI event from the application.
+        """Handle one ASGI event of the response, which the application sends.
 
         Raises `RuntimeError` if ASGI doesn't allow the event after the previous events.
         """

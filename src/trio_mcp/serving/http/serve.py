@@ -206,7 +206,7 @@ _GOODBYE: Final = 1.0
 
 
 class HttpFront:
-    """The `Front` for HTTP. It serves the connections of clients to an endpoint of ``running``, the running server.
+    """The `Front` for HTTP. It serves each client's connection to the MCP endpoint of ``running``, the running server.
 
     Its tasks run in ``nursery``. With ``websocket``, clients may connect by WebSocket at the same path. With
     ``access_log``, each response is logged. All messages are recorded in ``recordings``, if given.
@@ -302,7 +302,8 @@ class HttpFront:
         await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close the oldest connection without a complete request. Return whether one was closed: see `Front.make_room`.
+        """Close the oldest connection that has sent no complete request. Return whether a connection was closed: see
+        `Front.make_room`.
 
         The client of this connection may never complete a request.
         """
@@ -314,7 +315,8 @@ class HttpFront:
         return True
 
     def start_draining(self) -> bool:
-        """Let ``/readyz`` report that the server is shutting down. Return whether ``/readyz`` is served.
+        """From now on, let ``/readyz`` report that the server is shutting down. Return whether the server has
+        ``/readyz``.
 
         See `Front.start_draining`.
         """
@@ -322,7 +324,7 @@ class HttpFront:
 
     @property
     def awaits_requests(self) -> bool:
-        """Whether any client has connected without sending a complete request. See `Front.awaits_requests`."""
+        """Whether any client has connected, but hasn't sent a complete request. See `Front.awaits_requests`."""
         return any(connection.awaits_request for connection in self._connections)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -337,7 +339,7 @@ class HttpFront:
             self._websockets.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Wait until the last request has ended, and until each client that reads has received its response.
+        """Wait until the last request has ended and its response was sent. Don't wait for clients that don't read.
 
         See `Front.wait_closed`.
         """
@@ -386,7 +388,7 @@ def endpoint_to(
 
 
 def bounds_of(limits: Limits) -> HttpBounds:
-    """Convert the limits of the server to the limits of each HTTP connection."""
+    """Return the limits of each HTTP connection, computed from the server's ``limits``."""
     return HttpBounds(
         max_head_bytes=limits.max_head_bytes,
         max_body_bytes=limits.max_message_bytes,

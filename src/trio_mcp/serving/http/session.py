@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class HttpSession(ClientSession):
-    """The session of one legacy client: its connection, its streams, and the events stored for reconnecting clients.
+    """The session of one legacy client: its connection, its streams, and the events stored for the client to reconnect.
 
     ``replayed`` counts the bytes of the events for replay of all sessions.
     """
@@ -80,7 +80,7 @@ class HttpSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """Whether a response is open on which the server can send its own requests and notifications."""
+        """Whether the client has an open response on which the server can send its own requests and notifications."""
         return self._standalone_stream is not None and self._standalone_stream.is_open
 
     def expire(self, now: float) -> None:
@@ -139,7 +139,7 @@ class HttpSession(ClientSession):
         return (LocalInitializeExchange if opens else SessionExchange)(self, posted, request)
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SessionStream:
-        """Return a resumable stream that sends the messages for the POST request ``exchange``."""
+        """Return a resumable stream for the response to the POST request ``exchange``."""
         return self._open_stream(exchange.outbox, primes=primes)
 
     def _open_stream(self, outbox: Outbox, *, primes: bool) -> SessionStream:
@@ -204,8 +204,8 @@ S = TypeVar("S", bound=ClientSession)
 
 
 class LocalSessions(Generic[S]):
-    """The sessions that this process serves. Each session runs in a task in ``nursery`` until its last request has
-    ended."""
+    """The sessions that this process serves. Each session runs in a task in ``nursery``, until the session's last
+    request has ended."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -255,7 +255,7 @@ class LocalSessions(Generic[S]):
 
 
 class SessionTable(LocalSessions[HttpSession]):
-    """The legacy sessions of an endpoint of ``running``, the running server.
+    """The legacy sessions of the endpoint of one server, ``running``.
 
     Their tasks run in ``nursery``. ``retry_interval`` is the number of seconds after which clients reconnect to a
     broken stream.
@@ -336,14 +336,14 @@ class SessionTable(LocalSessions[HttpSession]):
 
 
 class FleetSessions(LocalSessions[S], ABC):
-    """The legacy sessions that all replicas of a server share.
+    """The legacy sessions of a server with several replicas. All replicas share them.
 
     Clients name their session in a header (2025-11-25 transports, Session Management).
     """
 
     @abstractmethod
     def find(self, session_id: str, principal: PrincipalId | None) -> ClientSession | None:
-        """Return the session with this id, if it belongs to ``principal`` and is already in this replica's memory.
+        """Return the session with this id, if this replica has it in memory and it belongs to ``principal``.
 
         See 2025-11-25 security best practices, Session Hijacking.
 
@@ -360,8 +360,8 @@ class FleetSessions(LocalSessions[S], ABC):
 
     @abstractmethod
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Fail the server-to-client request that ``message`` was meant to answer. Any replica may have sent that
-        request.
+        """End a server-to-client request with an error, because the client's reply, ``message``, can't be read. Any
+        replica may have sent the request.
 
         Does nothing if ``message`` names no request, or the session doesn't belong to ``principal``.
         """
@@ -372,7 +372,7 @@ class FleetSessions(LocalSessions[S], ABC):
 
 
 class HttpFleet(Fleet):
-    """The replicas of a server, which share the legacy sessions of their HTTP clients."""
+    """Connects a server's replicas, which share the legacy sessions of their HTTP clients."""
 
     @abstractmethod
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ResumableStream(Protocol):
-    """An event stream to which a disconnected client can reconnect, to receive the events that it missed.
+    """An event stream that survives a disconnection: the client can reconnect, and then gets the events that it missed.
 
     The stream sends the lines of one outbox.
     """
@@ -41,14 +41,14 @@ class ResumableStream(Protocol):
         ...
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> object:
-        """Send the event stream as the body of ``response``, with the ``extra`` headers.
+        """Send the event stream as the body of ``response``, with the additional headers ``extra``.
 
         If the response ends early, the client should reconnect after ``retry`` seconds.
         """
         ...
 
     def detach(self) -> None:
-        """Store the stream's queued lines for later, because no response sends the stream now."""
+        """Store the stream's queued messages for later, because no response sends the stream now."""
         ...
 
     def close_response(self, retry: float) -> bool:
@@ -61,7 +61,7 @@ class ResumableStream(Protocol):
         ...
 
     def finish(self, keep_until: float) -> None:
-        """End the stream after its last line. Its events are kept until about the time ``keep_until``."""
+        """End the stream after its last message. Its events are kept until about the time ``keep_until``."""
         ...
 
     def send_keep_alive(self) -> None:
@@ -150,7 +150,7 @@ class ClientSession(ABC):
 
     @abstractmethod
     def expire(self, now: float) -> None:
-        """End the streams and the session if they have been idle for too long. Call this about once a second."""
+        """End the session and its streams if they have been idle for too long. Call this about once a second."""
 
     def send_keep_alive(self) -> None:
         """Send a keep-alive comment on each response of the session that was silent since the last call."""
@@ -173,7 +173,7 @@ class ClientSession(ABC):
     @property
     @abstractmethod
     def is_listened_to(self) -> bool:
-        """Whether a response is open on which the server can send its own requests and notifications."""
+        """Whether the client has an open response on which the server can send its own requests and notifications."""
 
     @abstractmethod
     def get(self, asked: HttpRequest) -> None:
@@ -213,25 +213,26 @@ class ClientSession(ABC):
         """Return a new exchange object for a POST request of this session."""
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Fail the server-to-client request that ``message`` was meant to answer. If ``message`` can't be an answer, do
-        nothing."""
+        """End a server-to-client request with an error, because the client's reply, ``message``, can't be read. Do
+        nothing if ``message`` can't be a reply."""
         self.used_at = trio.current_time()
         if message.is_answer or (message.may_be_answer and self._connection.state.outbound):
             self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """Start and return a timer that calls ``ring`` after `Limits.priming_delay`. ``ring`` turns a response into a
-        stream."""
+        """Start a timer that calls ``ring`` after `Limits.priming_delay`, and return the timer. ``ring`` turns the
+        response to a POST into a stream."""
         return self._connection.connection.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
 
     # Streams
 
     @abstractmethod
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> ResumableStream:
-        """Return a resumable stream that sends the lines for the POST request ``exchange``."""
+        """Return a resumable stream for the response to the POST request ``exchange``."""
 
     def finish(self, stream: ResumableStream) -> None:
-        """End ``stream`` after its last line. Its events are kept for a while, for a client that reconnects."""
+        """End ``stream`` after its last message. Its events are kept for `Limits.replay_timeout`, in case the client
+        reconnects."""
         stream.finish(trio.current_time() + self._limits.replay_timeout)
 
     @property
@@ -240,7 +241,7 @@ class ClientSession(ABC):
         return revision is not None and revision.polling
 
     def send_late_lines(self, outbox: Outbox) -> None:
-        """From now on, send the lines in ``outbox`` on the stream that the client opens with GET.
+        """From now on, send the messages in ``outbox`` on the stream that the client opened with GET.
 
         A cancelled handler may still cancel its server-to-client request when the response to its own request is
         already complete.

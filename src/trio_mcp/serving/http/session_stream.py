@@ -15,7 +15,8 @@ _MILLISECONDS: Final = 1000
 
 
 class SessionStream:
-    """An event stream of a session. Sends the lines in ``outbox`` as events with ids, in one response at a time.
+    """An event stream of a session. It sends the messages in ``outbox`` as events with ids, in one HTTP response at a
+    time.
 
     The events are stored in ``log``, for a client that reconnects.
 
@@ -82,7 +83,7 @@ class SessionStream:
         return is_gap
 
     def expire(self, now: float) -> None:
-        """End the current response if its time ``until`` has passed at the time ``now``. The client may reconnect."""
+        """End the current response if it may only last until a time before ``now``. The client may reconnect."""
         source = self._response
         if source is not None and now >= source.until:
             source.is_over = True
@@ -108,7 +109,7 @@ class SessionStream:
         return True
 
     def finish(self, keep_until: float) -> None:
-        """End the stream after its last line. Its events are kept until the time ``keep_until``. Idempotent."""
+        """End the stream after its last message. Its events are kept until the time ``keep_until``. Idempotent."""
         if self._is_finished:
             return
         self._is_finished = True
@@ -138,12 +139,12 @@ class SessionStream:
                 self.detach()
 
     def remove_source(self, source: _ResponseSource) -> None:
-        """Stop sending events in the response body ``source``."""
+        """From now on, send no events in the response body ``source``."""
         if self._response is source:
             self._response = None
 
     def detach(self) -> None:
-        """Store the stream's queued lines as events, because no response is sending the stream."""
+        """Store the stream's queued messages as events, because no response is sending the stream."""
         while lines := self.outbox.take_nowait():
             self._append_to_log(lines)
         self._finish_if_empty()
@@ -175,7 +176,7 @@ class SessionStream:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the stream has ended, and all its lines were taken from the outbox."""
+        """Whether the stream has ended, and all its messages were taken from the outbox."""
         return self._is_finished and not self.outbox.size
 
     def send_keep_alive(self) -> None:

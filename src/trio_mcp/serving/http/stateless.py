@@ -47,7 +47,7 @@ def _drop() -> None:
 
 
 class StatelessExchange(PostExchange):
-    """A POST request that doesn't belong to a session, and its response.
+    """A POST request that doesn't belong to a session, and the response to it.
 
     If the client disconnects, the request is cancelled (2026-07-28 streamable HTTP, Cancellation). ``open_streams``
     contains all exchanges that haven't ended.
@@ -128,7 +128,7 @@ class StatelessExchange(PostExchange):
             self.outbox.call_writer(_drop)
 
     def expire(self, now: float) -> None:
-        """End the stream of ``subscriptions/listen`` if its token has expired at the time ``now``.
+        """End the stream of ``subscriptions/listen`` if the client's token has expired at the time ``now``.
 
         The request gets no reply, so that the client reconnects.
         """
@@ -146,7 +146,7 @@ class StatelessExchange(PostExchange):
         self.outbox.nudge()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events or until a keep-alive comment is due, and return what to send.
+        """Return the next events as bytes, or a keep-alive comment if no event occurs for some time.
 
         See `ResponseBody.next_chunk`.
         """
@@ -180,7 +180,7 @@ class NotificationExchange(PartExchange):
         self._request = request
 
     def accept(self) -> None:
-        """Respond with status 202, unless the POST already has a response."""
+        """Respond to the POST with status 202, unless it already has a response."""
         posted, self._posted = self._posted, None
         if posted is not None:
             posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
@@ -275,7 +275,8 @@ class StatelessEndpoint:
             exchange.accept()
 
     def post_legacy(self, message: Message | Batch, posted: HttpRequest) -> None:
-        """Serve a message of a client with a legacy revision, without a session (``stateless=True``)."""
+        """Serve a message of a client with a legacy revision on a stateless server, which has no sessions
+        (``stateless=True``)."""
         version = posted.head.headers.get("mcp-protocol-version")
         revision = _UNTOLD if version is None else REVISIONS[version]
         if isinstance(message, Notification):
@@ -314,7 +315,7 @@ class StatelessEndpoint:
         return exchange.response if isinstance(exchange, StatelessExchange) else None
 
     def expire(self, now: float) -> None:
-        """End each stream of ``subscriptions/listen`` whose token has expired at the time ``now``."""
+        """End each stream of ``subscriptions/listen`` whose client's token has expired at the time ``now``."""
         for exchange in tuple(self._open_streams):
             exchange.expire(now)
 
@@ -389,8 +390,8 @@ def _differs(head: RequestHead, name: str, declared: str, *, encoded: bool = Fal
 
 
 def param_mismatch(table: Iterable[ParamHeader], request: InboundRequest, head: RequestHead) -> CodedError | None:
-    """Return the error if a header in ``table`` differs from the tool argument that it must repeat, otherwise
-    `None`."""
+    """Return an error if a header in ``table`` differs from the tool argument that it must repeat. Return `None` if all
+    headers are correct."""
     if not table:
         return None
     arguments = request.params.get("arguments")
