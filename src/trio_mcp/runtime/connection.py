@@ -179,7 +179,7 @@ class Connection:
         del self._dispatch
 
     async def _wait_until_drained(self) -> None:
-        """Wait until the connection is ending and its last accepted request has ended.
+        """Wait until the connection is ending and the last of its accepted requests has ended.
 
         If this task is cancelled first, record the cause for all requests before any handler sees the cancellation.
         trio makes this possible: it calls ``abort`` functions at once, and wakes the tasks afterwards.
@@ -261,7 +261,7 @@ class Connection:
         self._wake()
 
     def _cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests of the connection, because this side or the peer is closing it."""
+        """Cancel all requests of the connection, because the connection is being closed by this side or by the peer."""
         if cause is not CancelCause.DISCONNECT or self.is_only:
             self._runner.graces.shorten(self.limits.shutdown_grace)
         self.exchange.cancel_all(cause, reason)

@@ -137,7 +137,8 @@ class NotificationQueue:
 
     @property
     def _running_or_next(self) -> int:
-        """Sequence number of the notification whose callback is running, or else of the next notification."""
+        """Sequence number of the notification whose callback is running. If no callback is running, the sequence number
+        of the next notification."""
         return self.running or self._begun + 1
 
     def _report(self, number: int) -> None:

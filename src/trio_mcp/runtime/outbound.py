@@ -218,8 +218,8 @@ class Outbound:
         return fresh
 
     async def _outcome_in_time(self, call: Call, strays: int) -> CallOutcome:
-        """Wait for the outcome of a call, like `Call.outcome`, but raise `trio.TooSlowError` if ``answer_timeout``
-        seconds pass first."""
+        """Wait for the outcome of a call, like `Call.outcome`. Raise `trio.TooSlowError` if the wait takes more than
+        ``answer_timeout`` seconds."""
         with trio.move_on_after(self.answer_timeout):
             return await call.outcome()
         method, waited = call.request.method.name, f"{self.answer_timeout:g} s (answer_timeout)"
@@ -317,7 +317,8 @@ class Outbound:
         return end.result
 
     def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
-        """Give up the request of ``call``, which was sent through ``outbox``, because its caller no longer waits.
+        """Withdraw or cancel the request of ``call``, which was put into ``outbox``, because the caller no longer
+        waits.
 
         Return true if the request had already been written. Then the peer gets a cancellation, unless cancellations are
         switched off.
@@ -472,7 +473,7 @@ def quoted(line: bytes | bytearray) -> str:
 
 
 def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the request parameters ``params`` with the trace context ``trace`` added to their ``_meta``."""
+    """Return a copy of the request parameters ``params`` whose ``_meta`` contains the trace context ``trace``."""
     params = params or {}
     return {**params, "_meta": trace.inject_into(params.get("_meta") or {})}
 
@@ -491,7 +492,7 @@ def cancel_reason(error: BaseException) -> str | None:
 
 
 def _again(error: MCPError) -> MCPError:
-    """Return a copy of ``error`` for one waiting call.
+    """Return a copy of ``error``, to be raised in one waiting call.
 
     With one shared exception, the tracebacks of all calls would accumulate on it.
     """

@@ -56,8 +56,8 @@ class Owner:
 
 
 def _taken(segment: Segment) -> bytes | bytearray:
-    """Mark ``segment`` as taken by the writer, so that it can't be withdrawn or replaced any more. Return the segment's
-    lines."""
+    """Mark ``segment`` as taken by the writer: from now on, it can't be withdrawn or replaced. Return the messages in
+    the segment."""
     segment.taken = True
     if segment.owner is not None and segment.data:
         del segment.owner.segments[0]
@@ -72,7 +72,7 @@ def dropping_outbox(high_water: int) -> Outbox:
 
 
 def _dropping(outbox: ref[Outbox]) -> Callable[[], None]:
-    """Return a function that removes all lines from ``outbox``.
+    """Return a function that removes all messages from ``outbox``.
 
     The function holds no reference to the outbox.
     """
@@ -167,7 +167,7 @@ class Outbox:
 
     @trio.lowlevel.enable_ki_protection  # without this protection, a Ctrl-C could leave a half-written line
     def _write(self, line: bytes) -> bool:
-        """Try to write ``line``, or its first part, without waiting.
+        """Try to write ``line``, or the first part of it, without waiting.
 
         Return false if nothing was written. Call it only while the writer task sleeps and no other line waits. A long
         line is left to the writer task, because here the unwritten part of the line would have to be copied.
@@ -205,7 +205,7 @@ class Outbox:
         self._added(len(line))
 
     def _data(self, line: bytes) -> bytes | bytearray:
-        """Return ``line`` as a bytearray, so that later lines can be appended to it.
+        """Return ``line`` as a bytearray, to which later messages can be appended.
 
         If ``line`` alone fills the outbox, it is returned unchanged, since nothing is appended to such a line.
         """

@@ -185,7 +185,7 @@ def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
 
 
 def _missing_in(failure: BaseException) -> set[str]:
-    """Return the missing capabilities that an exception names.
+    """Return the missing capabilities that the exception ``failure`` names.
 
     The exception must be a `CapabilityMissing`, or a group of such errors only. Return an empty set for any other
     exception.

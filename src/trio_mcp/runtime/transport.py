@@ -313,7 +313,8 @@ class Tracing(Protocol):
         ...
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the observer of a connection. ``network`` is its type of network: see `Transport.network`."""
+        """Return an observer for a connection. ``network`` is the connection's type of network: see
+        `Transport.network`."""
         ...
 
 

@@ -323,8 +323,8 @@ def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
-    """Yield the text of a docstring section, for the tool's description. Yield nothing for the section on parameters,
-    and for sections that don't apply to functions."""
+    """Yield the text that a docstring section adds to the tool's description. Yield nothing for the section on
+    parameters, and for sections that don't apply to functions."""
     match kind:
         case "text":
             yield value

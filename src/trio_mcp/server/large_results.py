@@ -114,7 +114,8 @@ def keep_large_results(
 def _shortened(
     kept: _KeptResults, request: ServerRequest, result: CallToolResult, size: int, preview: int
 ) -> list[ContentBlock]:
-    """Store the tool result ``result`` in ``kept``, and return a shortened version. ``size`` is its size in bytes.
+    """Store the large tool result ``result`` in ``kept``, and return a shortened version. ``size`` is its size in
+    bytes.
 
     Return the first ``preview`` characters of its text and, if the result could be stored, a link to the full result.
     """
@@ -185,8 +186,8 @@ class _KeptResults:
 
 
 def _contents(uri: str, result: CallToolResult) -> list[ResourceContents]:
-    """Return a tool result as resource contents: its content blocks, and its structured content unless a text block
-    already contains the same JSON."""
+    """Return a tool result as resource contents. They contain its content blocks, and its structured content unless a
+    text block has the same JSON."""
     contents = list[ResourceContents]()
     for block in result.content:
         match block:
@@ -210,8 +211,8 @@ def _json(value: Any) -> str:
 
 
 def _says(text: str, data: Any) -> bool:
-    """Return whether ``text`` is the JSON text of ``data``. Servers send such text for clients that don't support
-    structured content."""
+    """Return whether ``text`` is ``data`` as JSON text. Servers send structured content as text, too, for clients that
+    support only text."""
     if data == {"result": text}:
         return True
     try:

@@ -184,7 +184,7 @@ class Offering:
         return lambda function: add(function, options={**options, "asyncio": iscoroutinefunction(function)})
 
     def _registration(self, kind: str, add: Callable[[Callable[..., Any]], None]) -> Callable[[F], F]:
-        """Return a decorator that registers a function by calling ``add``, then notifies clients that the list
+        """Return a decorator that registers a function with ``add``, and then notifies clients that the list
         changed."""
 
         def change(function: F) -> None:
@@ -390,8 +390,8 @@ _NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "reso
 def _named(
     offering: Offering, method: str, params: JSONObject, auth: Auth | None
 ) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
-    """Return the tools, resources, templates and prompts that a request names, with `None` for each name that doesn't
-    exist for this caller.
+    """Return the tools, resources, templates and prompts that a request names. A `None` stands for each name that
+    doesn't exist for this caller.
 
     Disabled entries are included: a client may have to retry a request whose tool was disabled meanwhile, and still
     needs the tool's scopes.

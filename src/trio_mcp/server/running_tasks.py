@@ -129,7 +129,7 @@ class RunningTasks:
 
 
 class _ToolTaskHandler:
-    """A `RequestHandler` that runs tool calls as tasks, without a connection to the client."""
+    """A `RequestHandler` that runs tool calls as MCP tasks, without a connection to the client."""
 
     seal = None
 

@@ -244,7 +244,7 @@ class Server(Offering):
             extension._register(self)
 
     def _acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
-        """Record how calls end, so that a client can later find out how a call that it cancelled has ended.
+        """From now on, record how calls end, because a client may later request how a call that it cancelled has ended.
 
         The extension calls this method when the server is created.
         """
@@ -349,8 +349,8 @@ class Server(Offering):
         return list(dict.fromkeys([self, *(part for each in self._mounted for part in each._all_servers())]))
 
     def _server_providers(self) -> Iterator[Provider]:
-        """Return the ``once=True`` providers that the handlers of this server need, without the providers of mounted
-        servers."""
+        """Return the providers with ``once=True`` that the handlers of this server need, without the providers of
+        mounted servers."""
         registries = (self._tools.registry, self._resources.registry, self._resources.templates, self._prompts.registry)
         for handler in (
             *(offer.handler for each in registries for offer in each.including_disabled()),
@@ -359,7 +359,7 @@ class Server(Offering):
             yield from handler.once
 
     def _lifespan_in(self, host: RequestHost) -> Any:
-        """Return the value that the lifespan yielded in the server run that uses ``host``."""
+        """Return the lifespan value of this server in the running server that uses ``host``."""
         return self._lifespans[host]
 
     if not TYPE_CHECKING:  # hide this method from type checkers, so that they report unknown attributes
@@ -426,7 +426,7 @@ class Server(Offering):
                 await fleet.drain()
 
     def _host(self, limits: Limits, cipher: StateCipher, replica: Replica | None, *, stateless: bool) -> RequestHost:
-        """Return the host that runs all request handlers of this server while it runs. See `_running` for the
+        """Return the `RequestHost` that runs all request handlers while this server runs. See `_running` for the
         parameters."""
         host = RequestHost(
             limits,
@@ -445,7 +445,7 @@ class Server(Offering):
         return host
 
     async def _enter_lifespans(self, host: RequestHost, parts: AsyncExitStack) -> None:
-        """Enter the lifespans of this server and all mounted servers, then their ``once=True`` providers."""
+        """Enter the lifespans of this server and of all mounted servers, and then the providers with ``once=True``."""
         for part in self._all_servers():
             try:
                 await parts.enter_async_context(part._open_lifespan(host))
@@ -460,8 +460,8 @@ class Server(Offering):
 
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Enter this server's lifespan, in the server run that uses ``host``. This may be a run of another server that
-        mounts this server."""
+        """Enter this server's lifespan while the server that uses ``host`` is running. That may be another server,
+        which mounts this server."""
         with self._active_runs.register():
             lifespan = self._lifespan(self) if self._lifespan is not None else nullcontext()
             if self._lifespan is not None and self._asyncio:
@@ -474,8 +474,8 @@ class Server(Offering):
                     del self._lifespans[host]
 
     def _middleware_chains(self) -> MiddlewareChains | None:
-        """Return the middleware of a running server, composed to one chain for each method. Return `None` if the server
-        has no middleware.
+        """Return the middleware of a running server, composed to one function for each method. Return `None` if the
+        server has no middleware.
 
         Raises `RuntimeError` if a mounted server has middleware: it wouldn't run here, and its authors may rely on its
         checks.

@@ -93,7 +93,7 @@ class SharedStorage(ABC):
         vocabulary: Vocabulary,
         notifications: Mapping[str, Method],
     ) -> Fleet:
-        """Return the `Fleet` of ``replica``, for the running server whose handlers run in ``host``.
+        """Return the `Fleet` of ``replica``. It belongs to the running server whose handlers run in ``host``.
 
         Args:
             cipher: Has the secrets that all replicas share.

@@ -119,7 +119,8 @@ class ClientSubscriptions:
             self._server._resources.change_watchers(uri, -1)
 
     def _check_stateful(self, request: InboundRequest) -> None:
-        """If the server is stateless, raise an error for ``request``, because a subscription is state."""
+        """Raise an error for the subscription ``request`` on a stateless server, because a subscription is state that
+        the server must keep."""
         if self._connection.stateless:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
@@ -163,7 +164,7 @@ class ClientSubscriptions:
                 self._server._resources.change_watchers(uri, -1)
 
     async def _report_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
-        """Report task changes on ``stream`` until the connection closes."""
+        """Report changes of MCP tasks on ``stream`` until the connection closes."""
         from ..tasks.task_methods import scope_of  # lazy import: most servers have no tasks
 
         tasks = ListenedTasks(self._tasks.records, scope_of(scope), stream, scope.request.revision)
@@ -173,7 +174,7 @@ class ClientSubscriptions:
             nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
 
     async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
-        """Return the ids in ``task_ids`` whose tasks exist for the caller.
+        """Return those of the ``task_ids`` whose MCP tasks exist for the caller.
 
         Raises `CapabilityMissing` if the client didn't declare the tasks capability, and `CodedError` if a task's tool
         needs a scope that the caller lacks.
@@ -279,8 +280,8 @@ def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
-    """Return the names of the extensions whose notifications the client requested. Extensions that the client didn't
-    declare in this request are left out."""
+    """Return the names of the extensions whose notifications the client requested, except extensions that the client
+    didn't declare in this request."""
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
 
@@ -529,5 +530,5 @@ class ListenedTasks:
 
 
 def _shown(record: TaskRecord) -> Hashable:
-    """Return the fields of a task record that clients see and that can change."""
+    """Return the fields of a task record that clients see and that can still change."""
     return record.updated_at, record.phase, record.message, *record.questions

@@ -81,8 +81,8 @@ def checked_visible(name: str, visible: Visible | None) -> Visible | None:
 
 
 def _truth(answer: Any) -> bool:
-    """Return the truth value of a predicate's result ``answer``. Raises `TypeError` if the result is an awaitable,
-    because every awaitable is true."""
+    """Return ``answer``, the result of a predicate, as a `bool`. Raises `TypeError` for an awaitable, because every
+    awaitable counts as true."""
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()

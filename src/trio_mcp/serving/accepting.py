@@ -200,7 +200,7 @@ class _StreamServer:
             self._shut_down(reason, hurry=False)
 
     async def _wait_for_requests(self) -> None:
-        """Wait at most `_LAST_REQUESTS` seconds until requests in transit have arrived."""
+        """Wait until requests that are on their way have arrived, but at most `_LAST_REQUESTS` seconds."""
         for _ in range(_TURNS):  # let other tasks run, which serve new streams and read received bytes
             await trio.lowlevel.checkpoint()
         # Poll the state of the connections a few times. Reporting each change would slow down all requests.
@@ -222,7 +222,7 @@ class _StreamServer:
         return free > 0 if hop.is_proxy else hop.here.may_take(self._held.__getitem__, free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """Close one of the connections of ``caller``, to make room for the caller's new connection.
+        """Close one of the connections of ``caller``, so that another connection of this caller can be accepted.
 
         If the caller has no connection, close a connection of the caller with the most connections.
         """
@@ -231,7 +231,7 @@ class _StreamServer:
         return self._front.make_room(self._held.__getitem__)
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        """Serve one accepted stream. An error on this stream doesn't affect other connections."""
+        """Serve one accepted connection. An error on this connection doesn't affect other connections."""
         try:
             if self._is_ending:  # close a stream that was accepted just before the shutdown
                 return
@@ -364,7 +364,7 @@ def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
 
 
 def _socket(listener: trio.abc.Listener[Any]) -> Any:
-    """Return the socket of ``listener``, or `None` if the listener has no socket."""
+    """Return the socket of ``listener``. Return `None` if the listener has no socket."""
     inner: Any = getattr(listener, "transport_listener", listener)
     return getattr(inner, "socket", None)
 

@@ -96,7 +96,7 @@ class TrustedProxies:
         return any(address in network for network in self.networks if not isinstance(network, str))
 
     def _client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
-        """Return the address of the client whose request a trusted ``proxy`` has forwarded.
+        """Return the address of the client whose request the trusted ``proxy`` has forwarded to the server.
 
         The address is in the request's ``headers``.
 
@@ -288,7 +288,8 @@ def _short_address(text: str) -> _Address | None:
 
 @lru_cache(_MAX_CACHED_ADDRESSES)
 def _party(address: _Address) -> str:
-    """Return the key that groups connections by address: an IPv4 address, or the network of an IPv6 address."""
+    """Return the key by which connections from one ``address`` are grouped: the IPv4 address, or the network of the
+    IPv6 address."""
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((int(address), _SITE), strict=False))

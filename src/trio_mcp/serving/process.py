@@ -119,7 +119,8 @@ def _restorable(handler: Any) -> Any:
 
 
 class _ProcessSignals:
-    """The process-wide handlers of SIGTERM and SIGINT. They are installed while any server listens for signals."""
+    """The handlers of SIGTERM and SIGINT for the whole process. They stay installed while any server listens for
+    signals."""
 
     def __init__(self) -> None:
         self._listeners: list[_Listener] = []
@@ -306,6 +307,7 @@ async def _serve(server: Servable, transport: FramedTransport, *, stateless: boo
 
 
 async def _end_tasks(running: Running, connection: ServedConnection) -> None:
-    """Shut down the server's tasks when the connection begins to end, for example at the end of its input."""
+    """Shut down the server's MCP tasks when the connection begins to end, for example because the client has closed
+    standard input."""
     await connection.connection.until_ending()
     end_tasks(running, hurry=False)

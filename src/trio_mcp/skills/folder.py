@@ -88,7 +88,7 @@ def front_matter_of(text: str) -> JSONObject:
 
 
 def _value_of(written: str) -> Any:
-    """Return the value of ``written``, a text that must contain a single YAML document."""
+    """Return the value of the text ``written``, which must contain a single YAML document."""
     top: list[Any] = []
     open_now: list[Any] = [top]
     """The open collections around the next value. After each mapping that waits for a value, the list has the value's
@@ -128,8 +128,8 @@ class _MappingKey(str):
 
 
 def _put(open_now: list[Any], value: Any, written: str | None) -> None:
-    """Add a parsed YAML value to the innermost collection that isn't complete yet: as an item of a list, or as a key or
-    value of a mapping.
+    """Add a parsed YAML value to the innermost collection that is still incomplete: as an item of a list, or as a key
+    or value of a mapping.
 
     ``written`` is the source text of a scalar. A scalar that is a key stays this text.
     """
@@ -313,8 +313,8 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
 
 
 def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
-    """For each file below ``folder``, including hidden files, yield the file's path, its name, and the descriptor of
-    its open folder.
+    """Yield each file below ``folder``, including hidden files, as the file's path, its name, and the descriptor of its
+    folder, which is open.
 
     Raises `ValueError` for links, for names that are invalid in URIs, and for too many files.
     """
@@ -339,7 +339,7 @@ def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, ...]]:
-    """Read the file ``name`` in the open folder ``at``, and return the file's contents and metadata.
+    """Read the file ``name`` in the folder with the open descriptor ``at``. Return the file's contents and metadata.
 
     Raises `ValueError` if the file has more than ``room`` bytes.
     """
@@ -356,8 +356,8 @@ def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, 
 
 
 def _contents(folder: Path, path: str) -> bytes:
-    """Return the contents of the file ``path`` below ``folder``. Each directory in the path is opened separately, so
-    that no link is followed."""
+    """Return the contents of the file ``path`` below ``folder``. No link is followed, because each directory in the
+    path is opened separately."""
     at = os.open(folder, _FOLDER)
     try:
         *folders, name = path.split("/")

@@ -189,7 +189,7 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
         """The request method for the contents of a folder. `None` if folders cannot be listed."""
 
     def _serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
-        """Return whether a server with these ``capabilities`` has ``row``, a method of the skills extension.
+        """Return whether a server with these ``capabilities`` supports ``row``, a method of the skills extension.
 
         Without ``directoryRead``, the server doesn't have ``resources/directory/read`` (SEP-2640, Capability
         Negotiation).

@@ -280,7 +280,7 @@ class ConnectionState:
         return self._outbound.pop(waiting[0].id)
 
     def _is_no_request(self, method: str, request_id: Any) -> bool:
-        """Return true if a message that looks like a request can't be a request of the server.
+        """Return true if a message that looks like a request of the server can't be such a request.
 
         The decision uses the ``method`` and the id of the message.
 
@@ -298,8 +298,8 @@ class ConnectionState:
         return row is not None and row.is_request and not row.sent_by("server")
 
     def _receive_odd(self, message: Unreadable) -> Event | None:
-        """Return the event for an invalid line from the server that seems to be the reply to an outgoing request.
-        Otherwise, return `None`."""
+        """Return the event for an invalid line from the server, if the line seems to be the reply to an outgoing
+        request. Otherwise, return `None`."""
         if message.is_answer and message.settles is None:
             return None
         named, asks = message.named, message.asks
@@ -330,8 +330,8 @@ class ConnectionState:
 
     @property
     def _never_replies(self) -> bool:
-        """True if this side must not send responses: a client in a modern revision (2026-07-28 stdio, Sending
-        Messages)."""
+        """True if this side must not send responses, because it's a client in a modern revision (2026-07-28 stdio,
+        Sending Messages)."""
         return self.revision is not None and not self.revision.server_requests
 
     def _receive_bad_answer(self, answer: Unreadable) -> Event:
@@ -417,7 +417,7 @@ class ConnectionState:
         )
 
     def _opening_revision(self, method: str, params: dict[str, Any]) -> Revision:
-        """Return the protocol revision for a legacy request.
+        """Return the protocol revision that applies to a legacy request.
 
         Raises `CodedError` if the request isn't allowed before the end of the handshake.
         """
@@ -574,7 +574,7 @@ def _plain(request_id: Any) -> str | None:
 
 
 class _NotOurs(Exception):
-    """Raised for an inbound request that must not get any reply."""
+    """Raised for a request of the peer that must not get any reply."""
 
 
 def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:

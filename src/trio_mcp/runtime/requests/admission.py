@@ -21,7 +21,7 @@ _REQUESTS, _STREAMS, _BYTES = (attrgetter(name) for name in ("requests", "stream
 
 
 def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -> None:
-    """Add numbers of requests, streams and bytes to the counters of ``caller``.
+    """Add ``requests``, ``streams`` and ``size`` (in bytes) to the counters of ``caller``.
 
     They are also added to every `Caller` that contains ``caller``.
     """

@@ -233,8 +233,8 @@ class AnswerLog:
 
 
 def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
-    """Yield the keys of those ``questions`` that have the same text as another input request that was open at the same
-    time."""
+    """Yield the keys of input requests in ``questions`` that had the same content as another input request, while both
+    were open."""
     for question in questions:
         for key in question.beside:
             if question_content(key) == question_content(question.key):
@@ -242,7 +242,8 @@ def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
 
 
 def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
-    """Return the task that made the input request ``question``, followed by its ancestors up to the handler's task.
+    """Return the task that made the input request ``question``, and the ancestors of this task up to the handler's
+    task.
 
     The handler's task isn't included.
     """
@@ -254,7 +255,7 @@ def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowle
 
 
 def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowlevel.Task]) -> bool:
-    """Return true if no other running task could have made this input request, because no other task runs the same
+    """Return true if only one running task can have made this input request, because no other task runs the same
     function.
 
     trio starts tasks in any order, so in the next run, workers that share a queue may swap roles. Tasks that are

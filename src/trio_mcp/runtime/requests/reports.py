@@ -88,7 +88,7 @@ class RequestLog:
 
     @property
     def _minimum_rank(self) -> int:
-        """Rank of the lowest log level that is sent to the client.
+        """Rank of the least severe log level that is sent to the client.
 
         The request sets the level or, if it sets no level, the connection.
         """
@@ -316,8 +316,8 @@ class ProgressReporter:
         return self._report_first(progress, total, message)
 
     def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Send a progress value if the minimum interval since the last notification has passed. Otherwise store it, to
-        be sent later."""
+        """Send a progress value at once if the minimum interval since the last notification has passed. Otherwise,
+        store the value to send it later."""
         if self._alarms.are_elsewhere:
             raise RuntimeError("progress must be reported in trio's thread, not in another thread")
         now = current_time()

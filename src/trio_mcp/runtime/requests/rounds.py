@@ -108,7 +108,7 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Return a name for the input request ``request``, derived from its content.
+        """Return a key for the input request ``request``, derived from its content.
 
         If the handler runs again, the name stays the same, even if the handler's tasks make their input requests in
         another order. A number distinguishes input requests with the same content.
@@ -121,8 +121,8 @@ class Rounds:
         return f"{name}-{run}{self._asked[name]}"
 
     def _give_up(self, question: Question) -> None:
-        """Mark the input request ``question`` as abandoned by its task, even if the client's answer has already
-        arrived."""
+        """Mark the input request ``question`` as abandoned: its task no longer waits, even if the client's answer has
+        already arrived."""
         if self._over:
             return  # the next run of the stopped handler makes the same input request again
         if self._log is not None:
@@ -154,8 +154,8 @@ class Rounds:
             self._send(questions)
 
     def _recall(self, log: AnswerLog, asked: list[Question]) -> list[Question]:
-        """Answer those input requests in ``asked`` whose answers were stored before a restart. Return the other input
-        requests."""
+        """Pass stored answers from before a restart to the input requests in ``asked``. Return the input requests
+        without a stored answer."""
         self.deliver(self.known)
         if not log.has_more:
             return [question for question in asked if question.is_open]

@@ -110,13 +110,13 @@ class RequestRunner:
         """Requests that have a task but whose handler has not started yet, oldest first."""
 
     def _party(self, peer: Peer) -> Caller:
-        """Return the `Caller` whose limits apply to the requests of ``peer``."""
+        """Return the `Caller` with the limits that apply to the requests of ``peer``."""
         if peer.caller is not None:
             return peer.caller
         return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
-        """Return the `Caller` whose limits apply to ``request``.
+        """Return the `Caller` with the limits that apply to ``request``.
 
         If a connection carries requests of several clients, each client has its own `Caller`. The request names its
         client in ``_meta`` or, over HTTP, by the name of the program.
@@ -204,8 +204,8 @@ class RequestRunner:
         nursery.start_soon(self._answer, name=_TASK_NAME)
 
     async def _answer(self) -> None:
-        """Take the oldest request whose handler hasn't begun, run its handler and all tasks of the handler, and send
-        the reply.
+        """Take the oldest request whose handler hasn't begun, run its handler and the handler's tasks, and send the
+        reply.
 
         trio runs ready tasks in any order. So each task takes the next request when its turn comes, and handlers begin
         in the order in which their requests arrived, including handlers in threads.
@@ -441,7 +441,7 @@ def unknown_state() -> CodedError:
 
 
 def _name_of(info: Any) -> str | None:
-    """Return the name and version of the client program from its ``info``, the value of ``clientInfo``.
+    """Return the name and version of the client program. ``info`` is the ``clientInfo`` that the client sent.
 
     Return `None` if ``info`` isn't valid.
     """
@@ -497,7 +497,7 @@ def _reply_line(
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """Return the exception ``group`` without `Cancelled` and `KeyboardInterrupt`.
+    """Return the exception group ``group`` without the `Cancelled` and `KeyboardInterrupt` exceptions in it.
 
     If the group contains such exceptions, raise them, because they must propagate.
     """

@@ -260,7 +260,7 @@ class RequestScope:
             self.rounds.close()
 
     def _note(self, cancellation: Cancellation) -> Cancellation:
-        """Store the cause of a cancellation that trio has already carried out."""
+        """Store ``cancellation``, the cause of a cancellation that trio has already carried out."""
         self._inside = cancellation
         if self._event is not None:
             self._event.set()
@@ -313,7 +313,7 @@ class RequestScope:
         return event
 
     def _is_in_trio(self) -> bool:
-        """Return true if the current code runs in the trio run of the request."""
+        """Return true if the current code runs in the same run of trio as the request."""
         return trio.lowlevel.in_trio_run() and self.runner.trio_run.is_here
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:

@@ -36,7 +36,7 @@ Context managers of other modules may be shared by several requests, so they are
 
 
 class _ProvidedValues:
-    """The dependencies that were opened for one request. If ``scope`` is missing, they belong to the whole server.
+    """The dependencies that were opened for one request or, if ``scope`` is `None`, for the whole server.
 
     Each dependency is entered when it is first needed, and closed when ``stack`` closes.
     """
@@ -126,7 +126,7 @@ class _ProvidedValues:
 
 
 class _LoopValues(_ProvidedValues):
-    """The injected dependencies of one request or of the whole server, opened and closed by one asyncio task."""
+    """The dependencies of one request or of the whole server that one asyncio task opens and closes."""
 
     def _context_for(self, provider: Provider) -> Any:
         return WorkerContext(self._context)

@@ -183,8 +183,8 @@ _STARRED: Final = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def _callee(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the Python function that a call of ``function`` runs. ``function`` may be a callable object or a
-    partial."""
+    """Return the Python function that runs when ``function`` is called. ``function`` may also be a callable object or a
+    `functools.partial`."""
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func
     return function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__

@@ -158,8 +158,8 @@ def _data_type(returns: Any) -> Any:
 
 
 def _is_text(returns: Any) -> bool:
-    """Return whether the return annotation ``returns`` allows only text, or text and None, however the annotation is
-    written."""
+    """Return whether the return annotation ``returns`` allows only text, or only text and `None`. It may be written in
+    any form, such as a union."""
     origin = get_origin(returns)
     if origin is Annotated:
         return _is_text(get_args(returns)[0])
@@ -241,7 +241,7 @@ def _has_blocks(items: list[Any]) -> bool:
 
 
 def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return a tool result with ``value`` as its content or, if ``value`` is a list, with the list's items.
+    """Return a tool result whose content is ``value`` or, if ``value`` is a list, the items of the list.
 
     Text and content blocks stay, and everything else becomes JSON text.
     """
@@ -308,7 +308,7 @@ def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return a copy of ``value`` with plain data in place of members, such as content blocks, that msgspec would not
+    """Return a copy of ``value`` in which plain data replaces content blocks, and other objects that msgspec wouldn't
     encode as clients expect."""
     if type(value) in _ATOMS:
         return value
@@ -346,8 +346,8 @@ def _fields(value: Any, names: list[str]) -> dict[str, Any]:
 
 
 def _struct(value: msgspec.Struct) -> msgspec.Struct:
-    """Return a copy of the msgspec Struct ``value`` with its fields converted to plain data. msgspec handles names,
-    tags and omitted defaults."""
+    """Return a copy of the msgspec Struct ``value`` with its fields converted to plain data. msgspec later handles
+    names, tags and omitted defaults."""
     spelled = copy.copy(value)
     for field in msgspec.structs.fields(value):
         member = getattr(value, field.name)

@@ -211,7 +211,8 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _returned(hint: Any) -> Any:
-    """Return the annotation of a handler's result, without a surrounding ``Awaitable`` or ``Coroutine``.
+    """Return the annotation of a handler's result. If it is an ``Awaitable`` or ``Coroutine``, return the type of the
+    awaited value.
 
     Type aliases are resolved, except the alias for any JSON.
     """
@@ -245,8 +246,8 @@ def _checked_name(function: Callable[..., Any]) -> str:
 
 
 def _nameless(name: str, parameter: inspect.Parameter) -> str:
-    """Return advice for error messages: what to write instead of a parameter that clients cannot pass by name, such as
-    a positional-only parameter."""
+    """Return advice for an error message about a parameter that clients can't pass by name, such as a positional-only
+    parameter: how to write it instead."""
     written, instead = {
         parameter.VAR_POSITIONAL: (f"*{parameter.name}", f"{parameter.name}: list[int]"),
         parameter.VAR_KEYWORD: (f"**{parameter.name}", f"{parameter.name}: dict[str, int]"),
@@ -262,8 +263,8 @@ def _nameless(name: str, parameter: inspect.Parameter) -> str:
 def _called(
     function: Callable[..., Any], provided: dict[str, Provide], context_name: str | None, *, asyncio: bool
 ) -> tuple[Callable[..., Any], str | None, tuple[Provider, ...]]:
-    """Return the callable that runs the handler ``function``, the name of its context parameter, and its ``once=True``
-    providers."""
+    """Return the callable that runs the handler ``function``, the name of the handler's context parameter, and its
+    providers with ``once=True``."""
     if provided:
         from .provided import CONTEXT, InjectedHandler
 
@@ -362,8 +363,8 @@ def _allows_none(hint: Any) -> bool:
 
 
 def _with_descriptions(hint: Any, described: str | None) -> Any:
-    """Return an annotation with descriptions added as `msgspec.Meta`: from plain strings in ``Annotated``, from ``Doc``
-    (PEP 727), or else from ``described``."""
+    """Return an annotation with descriptions added as `msgspec.Meta`. They come from plain strings in ``Annotated``,
+    from ``Doc`` (PEP 727), or else from ``described``."""
     kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     for note in notes:
         text = note if isinstance(note, str) else getattr(note, "documentation", None)
@@ -393,8 +394,8 @@ def _by_parameter(bound: msgspec.Struct) -> dict[str, Any]:
 
 
 def _misfit(fields: list[Any]) -> str | None:
-    """Return the name of a parameter that has no JSON Schema, and the reason. Return `None` if all parameters have
-    one."""
+    """Return the name of the first parameter that has no JSON Schema, and the reason. Return `None` if all parameters
+    have a JSON Schema."""
     for name, hint, *_ in fields:
         try:
             schema_of(hint)

@@ -222,7 +222,7 @@ def form_schema(form: type | JSONObject) -> JSONObject:
 
 
 def _one_field(kind: Any) -> JSONObject:
-    """Return the schema of an elicitation form with a single field."""
+    """Return the schema of an elicitation form with one field, for a value of the type ``kind``."""
     schema = schema_of(kind)
     field = _flat(schema) | _annotation_facts(kind, schema)
     form: JSONObject = {"type": "object", "properties": {VALUE: field}, "required": [VALUE]}
@@ -231,8 +231,8 @@ def _one_field(kind: Any) -> JSONObject:
 
 
 def _choice(choices: list[Any]) -> Any:
-    """Return the JSON Schema of a field with ``choices``. If the list of choices is inside another list, the user can
-    choose several."""
+    """Return a type for a form field in which the user chooses from ``choices``. If ``choices`` contains only another
+    list, the user can choose several of that list's items."""
     if len(choices) == 1 and isinstance(choices[0], list | tuple):
         return list[_choice(cast("list[Any]", choices[0]))]
     names = tuple(each.value if isinstance(each, Enum) else each for each in choices)
@@ -258,7 +258,8 @@ def _hints(form: type) -> dict[str, Any]:
 
 
 def _annotation_facts(hint: Any, field: JSONObject) -> JSONObject:
-    """Return the JSON Schema members for the annotation of a field: a description, and the format of a date or time."""
+    """Return the parts of a field's JSON Schema that come from its annotation: a description, and the format of a date
+    and time."""
     facts = list(_facts_in(hint))
     notes = [fact for fact in facts if isinstance(fact, str)]
     said: JSONObject = {"description": notes[0]} if notes and "description" not in field else {}
@@ -275,8 +276,8 @@ def _facts_in(hint: Any) -> Iterator[Any]:
 
 
 def _flat(field: JSONObject) -> JSONObject:
-    """Return the schema of a form field, without ``null`` as an allowed value. In a form, a field is optional if
-    ``required`` doesn't list it."""
+    """Return the schema of a form field, without ``null`` as an allowed value. A form field is optional if ``required``
+    doesn't list it."""
     if isinstance(branches := field.get("anyOf"), list):
         branches = [branch for branch in cast("list[JSONObject]", branches) if branch.get("type") != "null"]
         if len(branches) == 1:

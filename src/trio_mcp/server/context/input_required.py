@@ -217,7 +217,7 @@ def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
 
 
 def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputRequest]:
-    """Return the requests of an `InputRequired` that this client supports.
+    """Return those requests of an `InputRequired` that this client supports.
 
     Raises `CapabilityMissing`, with all missing capabilities, if there are requests and the client supports none of
     them. Raises `CodedError` for invalid requests: see `question`.

@@ -540,8 +540,8 @@ class RequestContext(ContextNames[L_co]):
     # How it asks
 
     def _refusal(self) -> CodedError | None:
-        """Return the error to raise if the handler sends an elicitation, sampling or roots request that this client
-        cannot receive. Return `None` if the client can receive such requests."""
+        """Return the error to raise if the handler sends an elicitation, sampling or roots request. Return `None` if
+        this client can receive such requests."""
         return self.no_channel() if self._live is None else no_back_channel(self._live)
 
     def _declares(self, capability: str) -> bool:
@@ -552,8 +552,8 @@ class RequestContext(ContextNames[L_co]):
         return declares(scope.request.capabilities, capability, scope.request.revision)
 
     def _check(self, *capabilities: str) -> None:
-        """Raise `NoBackChannel` if the client can't receive requests. Raise `CapabilityMissing` if the client didn't
-        declare all ``capabilities``.
+        """Raise `NoBackChannel` if the client can't receive requests. Raise `CapabilityMissing` if the client lacks any
+        of the ``capabilities``.
 
         The error names all missing capabilities, each before its sub-capabilities.
         """
@@ -587,7 +587,7 @@ class RequestContext(ContextNames[L_co]):
         return self._deliver(method, params, task_ttl)
 
     def _deliver(self, method: str, params: JSONObject | None, task_ttl: float | None) -> Awaitable[Any]:
-        """Send a request to the client, wait for the answer, and return the result as plain data.
+        """Send a request to the client, wait for the reply, and return the result as plain data.
 
         If ``task_ttl`` isn't `None`, the client runs the request as a task. Raises the errors of `send_request`.
         Waiting for the user doesn't count towards the handler's timeout.

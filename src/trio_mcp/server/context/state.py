@@ -150,7 +150,8 @@ class CallerState:
 
 
 def _entry_of(scope: RequestScope, handle: str) -> _Entry:
-    """Return the stored state of a request's caller. Raises `CodedError` if the caller cannot be identified."""
+    """Return the entry with the stored state of a request's caller. Raises `CodedError` if the caller cannot be
+    identified."""
     host = scope.runner.host
     state = _states.get(host)
     if state is None:
@@ -206,7 +207,7 @@ _states: Final = WeakKeyDictionary[RequestHost, HostState]()
 
 @frozen
 class _Entry:
-    """The stored values of one caller: one entry in the server's storage."""
+    """The stored values of one caller. They are one entry in the server's storage."""
 
     state: HostState
     limits: Limits = DEFAULT_LIMITS

@@ -132,8 +132,8 @@ class StoredTasks:
         return await self._apply(records, task_id, lambda kept, now: with_outcome(kept, now, outcome, words))
 
     async def _apply(self, records: TaskRecords, task_id: str, transition: Transition) -> bool:
-        """Apply a transition to the record of a task. Return false if the task had already ended, so that nothing was
-        changed."""
+        """Change the record of an MCP task by the function ``transition``. Return false, and change nothing, if the
+        task had already ended."""
         was_final = False
 
         def step(record: TaskRecord, now: int) -> TaskRecord | None:
@@ -147,7 +147,8 @@ class StoredTasks:
 
 
 def _outcome(status: str, result: TaskOutcome, record: TaskRecord, limit: int) -> Outcome:
-    """Convert ``result`` to a task outcome, as the protocol revision of the task's record defines it."""
+    """Convert ``result`` to the outcome of an MCP task, in the form of the protocol revision of the task's
+    ``record``."""
     if isinstance(result, CodedError):
         if status != "failed":
             raise ValueError("a completed task must have a result, not an error")

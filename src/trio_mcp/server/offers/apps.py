@@ -45,7 +45,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
     client: AppsSettings = attrs.field(factory=lambda: AppsSettings([APP_TYPE]), init=False)
 
     def _register(self, server: Any) -> None:
-        """Allow tools of ``server`` to have views."""
+        """Allow the tools of ``server`` to have views, because the server has the Apps extension."""
         server._tools.has_apps = server._resources.has_apps = True
 
     def _check(self, server: Any) -> None:

@@ -184,7 +184,7 @@ class SkillOffers:
         return None if found is None else found[0].file
 
     def _at(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> Iterator[tuple[_OfferedSkill, str]]:
-        """Yield each skill that has a file or folder at ``uri``, with the path of this file or folder in the skill. The
+        """Yield each skill that has a file or folder at ``uri``, and the path of this file or folder in the skill. The
         innermost skill comes first.
 
         The path is empty for the skill's own folder.
@@ -244,8 +244,8 @@ def _not_found(what: str, uri: str) -> CodedError:
 
 
 def _path_of(uri: str) -> str:
-    """Return the percent-decoded path of a skill URI. Return an empty string for other URIs, and for URIs that end with
-    a slash."""
+    """Return the path in a skill URI, percent-decoded. Return an empty string for other URIs, and for URIs that end
+    with a slash."""
     path = unquote(uri.removeprefix(SKILL_SCHEME)) if uri.startswith(SKILL_SCHEME) else ""
     return "" if path.endswith("/") else path
 

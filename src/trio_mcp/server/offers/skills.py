@@ -176,7 +176,7 @@ class Skills(SkillsExtension):
             raise fault
 
     async def _recheck_if_due(self) -> None:
-        """If the last check is more than ``recheck`` seconds ago, check the skill folders for changes. Errors are
+        """Check the skill folders for changes, if the last check is more than ``recheck`` seconds ago. Errors are
         logged."""
         if self._folders and not 0 <= trio.current_time() - self._checked_at < self._recheck:
             for fault in await self._reload():
@@ -203,7 +203,7 @@ class Skills(SkillsExtension):
         return faults
 
     def _replace(self, folder: _Folder, found: dict[str, SkillSource]) -> list[Exception]:
-        """Replace the skills that were read from ``folder`` by the skills ``found`` there now."""
+        """Replace the skills that were last read from ``folder`` by the skills ``found`` in it now."""
         faults: list[Exception] = []
         for path in set(folder.paths) - found.keys():
             self._withdraw(path)
@@ -237,7 +237,7 @@ class Skills(SkillsExtension):
             offers.add(skill, options)
 
     async def _contents(self, path: str, name: str) -> bytes:
-        """Return the contents of the file ``name`` of the skill at ``path``. They match the hash that clients get.
+        """Return the contents of the file ``name`` of the skill at ``path``. They match the digest that clients get.
 
         If the file has changed, read the skill again first. Raises `ResourceNotFound` if there is no such file.
         """

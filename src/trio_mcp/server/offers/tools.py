@@ -154,7 +154,7 @@ def _results_of(
 
 
 def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
-    """Return the tool in the form that clients see. Raises `ValueError` if a schema is invalid."""
+    """Return the description of a tool that clients see. Raises `ValueError` if a schema is invalid."""
     name, title, description, icons = handler.listed(options)
     check_name(name)
     task, schema = options.get("task", False), options.get("input_schema")
@@ -300,7 +300,7 @@ class Tools:
         return run() if task is None else run_within(task, scope, run)
 
     def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
-        """Return the tool of a call, and the call with the name and arguments of this tool. The tool is `None` if it
+        """Return the tool to call, and ``params`` with the name and arguments of this tool. The tool is `None` if it
         doesn't exist for the caller.
 
         If a task runs again, the caller isn't checked. The caller was authorized before, with a token that isn't
@@ -332,7 +332,7 @@ class Tools:
         return find(name) or self._call_resolver(name, arguments or {}, find)[2]
 
     def _tool_of(self, record: TaskRecord) -> RegisteredTool | None:
-        """Return the tool whose call created the task of ``record``. Return `None` if the tool was removed."""
+        """Return the tool whose call created the MCP task of ``record``. Return `None` if the tool was removed."""
         if (entry := self.registry.known(record.name)) is not None or record.name not in self.listed.names():
             return entry
         params = structure(decode_value(record.params), CallToolParams)
@@ -436,8 +436,8 @@ class Tools:
 
 
 def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
-    """Return what is wrong with ``result`` according to the tool's declarations. Return `None` if the result is
-    valid."""
+    """Return why ``result`` contradicts the tool's declarations, such as its output schema. Return `None` if the result
+    is valid."""
     if entry.has_view and not result.content:
         # By SEP-1865, tools MUST return meaningful content even when a user interface is available.
         return "has a view, but returned no content for other hosts"
@@ -454,8 +454,8 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
 
 
 def _read_leniently(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
-    """Parse lists, objects and numbers that ``arguments`` contain as strings. Return the arguments, and what is still
-    wrong with them, or `None`."""
+    """Parse lists, objects and numbers that are strings in ``arguments``. Return the arguments, and what is still wrong
+    with them (`None` if nothing is wrong)."""
     from ...protocol.schema_reading import read_leniently  # lazy import: only invalid arguments need it
 
     try:

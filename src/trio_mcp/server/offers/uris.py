@@ -109,8 +109,8 @@ def normal_uri(uri: str) -> str:
 
 @lru_cache(_RECENT)
 def _encoded(uri: str) -> tuple[str, str]:
-    """Return the normal form of ``uri`` in two variants. The first keeps the case of the host, because the host may
-    contain a template's value. The second does not.
+    """Return the normal form of ``uri`` in two variants. The first variant keeps the case of the host, because the host
+    may contain the value of a template parameter. The second variant has the host in lower case.
 
     Both variants keep the segments ``.`` and ``..``, which no template value may have. A template value is at the same
     position in both variants.
@@ -134,8 +134,8 @@ def _quoted(text: str, errors: str = "strict") -> str:
 
 @cache
 def _quotes() -> dict[int, str]:
-    """Return a mapping from each byte that URIs cannot contain to its percent-encoding. Calling `quote` per character
-    would be slower."""
+    """Return a mapping from each byte that URIs cannot contain to its percent-encoding. Calling `quote` for each
+    character would be slower."""
     return {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
 
 

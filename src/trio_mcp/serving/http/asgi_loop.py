@@ -86,7 +86,7 @@ class LoopRuns:
 
 
 class _LoopRun:
-    """A running MCP server for the requests of one asyncio event loop (``loop``)."""
+    """A running MCP server that serves the requests of one asyncio event loop, ``loop``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_front: OpenFront) -> None:
         self.loop = loop

@@ -145,7 +145,7 @@ class RequestAdmission:
         return document.answer(head.method, head.headers.get("if-none-match", ""))
 
     def _route(self, head: RequestHead, extra: bytes) -> Answer | Admitted:
-        """Admit a request to one of the user's ``routes``. If the path is unknown, return an error response."""
+        """Admit a request for one of the user's ``routes``. Return an error response if no route has the path."""
         found = None if self._routes is None else self._routes.find(head.path)
         return text(HTTPStatus.NOT_FOUND, "no endpoint at this path", extra) if found is None else Admitted(found)
 
@@ -158,7 +158,8 @@ class RequestAdmission:
         return self._fault(head, extra) or Admitted(found)
 
     def _fault(self, head: RequestHead, extra: bytes) -> Answer | None:
-        """Return the response to a request whose head is invalid for the endpoint. Return `None` if the head is valid.
+        """Return the error response for a request whose head is invalid for the endpoint. Return `None` if the head is
+        valid.
 
         This check doesn't depend on the caller.
         """
@@ -343,7 +344,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._post_legacy(message, request)
 
     def _lacks_memory(self, request: HttpRequest) -> bool:
-        """Return whether the decoded body would take too much of the server's memory.
+        """Return whether the decoded body would need more memory than the server's limits leave.
 
         If so, refuse the request now: decoding the body just to refuse it would take that memory.
         """
@@ -363,7 +364,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
-        """If the caller behind a trusted proxy has too many connections, refuse the request and return true.
+        """Refuse the request and return true, if its caller, which uses a trusted proxy, has too many connections.
 
         The check is for requests that may use the connection for long.
         """
@@ -377,7 +378,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
-        """Return whether ``message`` belongs to a modern revision.
+        """Return whether ``message`` uses a modern protocol revision.
 
         Its ``_meta`` decides. Without it, the version header decides.
 
@@ -428,7 +429,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     def _fail_question(
         self, message: Unreadable, session_id: str | None, principal: PrincipalId | None, body: bytes
     ) -> None:
-        """Fail the server-to-client request that ``message`` was meant to answer.
+        """End a server-to-client request with an error, because the client's reply, ``message``, can't be read.
 
         This requires that the HTTP request named a session of ``principal``.
         """
@@ -439,8 +440,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._shared.fail_question(session_id, principal, message)
 
     def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
-        """Call the function ``use`` with the session that the header of ``request`` names. Without this header, refuse
-        the request."""
+        """Call ``use`` with the session that a header of ``request`` names. If the header is missing, refuse the
+        request."""
         session_id = request.head.headers.get("mcp-session-id")
         if session_id is None:
             reason = "the Mcp-Session-Id header is missing; send initialize first"
@@ -453,7 +454,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._use(request, use, session)
 
     def _use(self, request: HttpRequest, use: Callable[[ClientSession], None], session: ClientSession | None) -> None:
-        """Call the function ``use`` with ``session``.
+        """Call the function ``use`` with ``session``, if the request may use the session.
 
         Refuse ``request`` if ``session`` is `None`, or if the request's protocol version is unknown.
         """

@@ -113,7 +113,7 @@ class HttpRecordings:
         """Do nothing, because the load of the server isn't recorded. See `Tracing._watch_load`."""
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the tracer of a connection. It records the session that is being opened.
+        """Return a tracer that records the requests of the session that is being opened.
 
         If no session is being opened, it records the requests without a session.
         """
@@ -121,7 +121,7 @@ class HttpRecordings:
 
 
 class _SessionRequests(RecordedRequests):
-    """Records the requests of the session that ``opening`` opens.
+    """Records the requests of the session that the HTTP request ``opening`` opens.
 
     If ``opening`` is `None`, it records the requests without a session.
     """

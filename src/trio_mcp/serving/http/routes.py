@@ -35,7 +35,7 @@ _WRITTEN_BY_US: Final = frozenset(("connection", "content-length", "date", "tran
 
 
 def _lines(headers: Any) -> bytes:
-    """Encode ``headers`` as HTTP header lines. Headers that the HTTP connection writes itself are left out."""
+    """Encode ``headers`` as HTTP header lines, except headers that the HTTP connection itself writes."""
     lines = ""
     for name, value in headers:
         if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):

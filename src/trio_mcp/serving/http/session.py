@@ -99,7 +99,7 @@ class HttpSession(ClientSession):
 
     @property
     def _is_reached(self) -> bool:
-        """Whether any response of this session is open."""
+        """Whether the server can reach the client: whether any response of this session is open."""
         return any(stream.is_open for stream in self._streams.values()) or any(post.is_open for post in self.posts)
 
     def send_keep_alive(self) -> None:
@@ -219,7 +219,7 @@ class LocalSessions(Generic[S]):
         self._nursery.start_soon(self._run, session)
 
     def _remove(self, session: ClientSession) -> bool:
-        """Remove ``session``, which has ended. Return false if it was already removed."""
+        """Remove ``session``, which has ended. Return false if the session was already removed."""
         if self._sessions.get(session.id) is not session:
             return False
         del self._sessions[session.id]
@@ -298,7 +298,7 @@ class SessionTable(LocalSessions[HttpSession]):
         return caller.may_take(lambda party: len(self._counts.get(party, ())), free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """End one session, so that ``caller`` can open another. Return whether a session could be ended.
+        """End one session, so that ``caller`` can open another one. Return whether a session was ended.
 
         A caller that has reached its limit gives up its own oldest session that its client has never used. For a caller
         without sessions, the session that was idle longest ends, among those of the caller with the most sessions. If
@@ -323,8 +323,8 @@ class SessionTable(LocalSessions[HttpSession]):
         return True
 
     def _remove(self, session: ClientSession) -> bool:
-        """Remove ``session``, which has ended, and no longer count it for its caller. Return false if it was already
-        removed."""
+        """Remove ``session``, which has ended, and don't count it for its caller any more. Return false if the session
+        was already removed."""
         if not super()._remove(session):
             return False
         whole = session.caller.whole

@@ -70,7 +70,7 @@ class ResumableStream(Protocol):
 
 
 class _StandaloneChannel:
-    """The `ClientChannel` for messages that don't belong to a request. ``outbox`` sends them.
+    """The `ClientChannel` for messages that don't belong to a request. These messages are put into ``outbox``.
 
     The channel has only a weak reference to the session.
     """

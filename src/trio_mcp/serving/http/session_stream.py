@@ -186,7 +186,7 @@ class SessionStream:
 
 
 class _ResponseSource:
-    """The body of one response that sends the events of ``stream``, beginning with the bytes ``first``.
+    """The body of one HTTP response. It consists of the bytes ``first``, and then of the events of ``stream``.
 
     For ``until``, see `SessionStream.attach`.
     """

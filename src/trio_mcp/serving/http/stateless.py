@@ -43,7 +43,7 @@ _GONE: Final = "the client closed the response"
 
 
 def _drop() -> None:
-    """Ignore lines that a handler sends after its response is complete."""
+    """Ignore messages that a handler sends after its response is complete."""
 
 
 class StatelessExchange(PostExchange):
@@ -296,7 +296,8 @@ class StatelessEndpoint:
             self._carry_out(event, posted)
 
     def _carry_out(self, event: Event, posted: HttpRequest) -> None:
-        """Process ``event``: the request in the POST ``posted``, or the error with which the request is refused."""
+        """Process ``event``: either the request in the POST ``posted``, or an error with which this request is
+        refused."""
         request = event.request if type(event) is RequestReceived else None
         if self._is_ending:
             if request is not None:
