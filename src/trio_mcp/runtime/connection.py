@@ -142,16 +142,16 @@ class Connection:
                 try:
                     await self._wait_until_drained()
                 except BaseException:
-                    # After a KeyboardInterrupt in the wait, the requests aren't cancelled yet, so cancel them here.
+                    # If a KeyboardInterrupt ended the wait, the requests haven't been cancelled yet: cancel them.
                     self._cancel_all(CancelCause.PARENT, None)
                     raise
                 finally:
                     self._service = None
                     self._runner.refuse_new("the connection has ended")
-                    # Even after a cancellation, wait until the last handler has cleaned up.
+                    # Even if this task was cancelled, wait until the last handler has cleaned up.
                     with trio.CancelScope(shield=True):
                         await self.exchange.idle()
-                # Send the last replies if the peer may still read.
+                # Send the last replies, if the peer may still read them.
                 if self.lost is None and self._transport is not None:
                     await self._last_flush.run(self.outbox.flushed)
                 service.cancel_scope.cancel(reason="the connection has ended")
@@ -199,8 +199,8 @@ class Connection:
         self._runner.refuse_new(reason)
         if not self.is_ending:
             self.exchange.ending.set()
-            # From now on, only the writer task writes replies, so that it writes the last ones just before closing.
-            # Otherwise, a request that arrives between the last reply and the close would get no reply.
+            # From now on, only the writer task writes replies, so that the last reply is written just before the close.
+            # A request that arrives between the last reply and the close would get no reply.
             self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)
@@ -327,7 +327,7 @@ class Connection:
                 if outbox.size > most_unread:
                     # The peer sends requests without reading the replies, so stop reading until it reads replies.
                     # Count only the waiting replies that the reader task itself has put into the outbox.
-                    # If all waiting lines counted, two sides that both send much could stop reading and wait forever.
+                    # If all waiting messages counted, two peers that both send a lot could stop reading forever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
                 try:
                     received = at_hand.pop() if at_hand else await receive()

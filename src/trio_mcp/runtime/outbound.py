@@ -172,8 +172,8 @@ class Outbound:
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
             # In MCP 2025-11-25, a request that creates a background task is answered before the task's work begins.
-            # After the answer, the call has ended and can't receive progress notifications, so send no progress token.
-            # The caller learns of the background task's progress from task messages instead.
+            # After its reply, a call has ended and can't receive progress notifications, so send no progress token.
+            # The caller gets the background task's progress from notifications about the task.
             if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}

@@ -270,7 +270,7 @@ class Outbox:
         """
         while self.size >= marks * self.high_water:
             await self._blocked_in(self._producers)
-            # Wake the next producer here: if this producer puts no line, nothing else would wake the next producer.
+            # Wake the next producer here, because nothing else wakes it if the current producer queues no message.
             self._make_room(1)
 
     async def _blocked_in(self, lot: trio.lowlevel.ParkingLot) -> None:

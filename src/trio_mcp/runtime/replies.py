@@ -114,7 +114,7 @@ class Replies:
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
             # The handler itself has tried to send a message whose method isn't available.
-            # Don't send the error unchanged: the client would take its own request's method for unavailable.
+            # Don't send this error: the client would believe that the method of its own request isn't available.
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):
             return self.error(request, single)

@@ -168,7 +168,7 @@ def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
             if note.validation_alias is not None:
                 words = "a parameter must not have an alias: rename the parameter to"
                 raise TypeError(f"{words} {note.alias or 'its name in JSON'}")
-    with suppress(TypeError, NameError):  # msgspec cannot limit the values of some types, such as Decimal
+    with suppress(TypeError, NameError):  # ignore types whose values msgspec can't limit, such as Decimal
         said = _with_metas(hint)
         if readable(said) is said:
             kinds.type_info(said)

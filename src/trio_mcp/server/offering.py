@@ -401,7 +401,7 @@ def _named(
             return (offering._tools.named(params, auth),)
         case "prompts/get":
             return (offering._prompts.registry.get_for(auth, _text(params.get("name")), disabled=True),)
-        case "completion/complete":  # the scopes of the prompt or template apply to its suggested values
+        case "completion/complete":  # reading suggested values needs the scopes of the prompt or template
             ref = as_object(params.get("ref"))
             uri = _text(ref.get("uri"))
             prompt = offering._prompts.registry.get_for(auth, _text(ref.get("name")))

@@ -64,7 +64,7 @@ class RunningTasks:
     def host(self) -> TaskHost:
         """Return the `TaskHost` that runs the tasks. The first use creates it."""
         if self._host is None:
-            from ..tasks.host import TaskHost  # lazy import: servers without tasks start faster
+            from ..tasks.host import TaskHost  # lazy import: servers without MCP tasks start faster
             from ..tasks.record_writers import OutcomeReplies
             from ..tasks.settings import DEFAULT_TASKS
 
@@ -94,7 +94,7 @@ class RunningTasks:
         from ..tasks.task_methods import CoreMethods  # lazy import, see `host`
 
         host = self.host()
-        # A bound method would create a reference cycle, which only the garbage collector can free.
+        # Don't pass a bound method of this object: only the garbage collector could free the resulting reference cycle.
         return CoreMethods(host.records, host.questions, host.own_tasks, self._tools.has_task_scopes)
 
     @cached_property

@@ -214,7 +214,7 @@ class Server(Offering):
 
         See `StoredTasks`. While the server isn't running, only the tasks in `TaskSettings.store` are available.
         """
-        from .context.tasks import StoredTasks  # lazy import: most servers have no tasks
+        from .context.tasks import StoredTasks  # lazy import: most servers have no MCP tasks
 
         return StoredTasks(self._task_records)
 
@@ -518,7 +518,7 @@ def store_tasks_in(server: Server, store: TaskStore) -> None:
 
 
 def _settings_with(settings: TaskSettings | None, store: TaskStore) -> TaskSettings:
-    from ..tasks.settings import DEFAULT_TASKS  # lazy import: most servers have no tasks
+    from ..tasks.settings import DEFAULT_TASKS  # lazy import: most servers have no MCP tasks
 
     return attrs.evolve(settings or DEFAULT_TASKS, store=store)
 

@@ -165,7 +165,7 @@ class ClientSubscriptions:
 
     async def _report_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
         """Report changes of MCP tasks on ``stream`` until the connection closes."""
-        from ..tasks.task_methods import scope_of  # lazy import: most servers have no tasks
+        from ..tasks.task_methods import scope_of  # lazy import: most servers have no MCP tasks
 
         tasks = ListenedTasks(self._tasks.records, scope_of(scope), stream, scope.request.revision)
         async with trio.open_nursery() as nursery:
@@ -184,7 +184,7 @@ class ClientSubscriptions:
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
             # By the tasks extension, the request MUST be refused if the client didn't declare the capability.
             raise CapabilityMissing(missing, scope.request.revision)
-        from ..tasks.task_methods import scope_of  # lazy import: most servers have no tasks
+        from ..tasks.task_methods import scope_of  # lazy import: most servers have no MCP tasks
 
         records = self._tasks.records
         asked = list(dict.fromkeys(task_ids))[: self._limits.max_subscriptions]
@@ -520,7 +520,7 @@ class ListenedTasks:
             await trio.sleep(_READ_AGAIN)
             return
         if record is not None and (state := _shown(record)) != self._last_states[task_id]:
-            from ..tasks.record_views import extension_task  # lazy import: most servers have no tasks
+            from ..tasks.record_views import extension_task  # lazy import: most servers have no MCP tasks
 
             self._last_states[task_id] = state
             self._stream.task_changed(extension_task(record, self._revision))

@@ -281,10 +281,10 @@ async def serve_transport(
         async with log_in_thread():
             await _serve(server, served, stateless=stateless, handle_signals=False)
     finally:
-        # Inside this cancelled scope, aclose() doesn't wait.
+        # In a cancelled scope, aclose() doesn't wait.
         with trio.CancelScope(shield=True) as by_force:
             by_force.cancel(reason="the server has ended")
-            await served.aclose()  # still open only if the server failed before it served the transport
+            await served.aclose()  # `served` is only still open if the server failed before serving it
 
 
 async def _serve(server: Servable, transport: FramedTransport, *, stateless: bool, handle_signals: bool) -> None:

@@ -124,7 +124,7 @@ class AnswerLog:
         self._askers[words] = (task, question)
         question.beside = tuple(others)
         if asker is not task and _runs(asker):
-            # Two tasks that make equal input requests may make these requests in the opposite order after a restart.
+            # After a restart, two tasks that make equal input requests may make them in the opposite order.
             question.beside = (*others, latest)
         self._noted.append(question)
 

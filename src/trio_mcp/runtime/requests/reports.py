@@ -114,7 +114,7 @@ class RequestLog:
             )
 
     # `debug`, `info` etc. aren't async: they return the coroutine of `_log`, which the caller awaits.
-    # If `debug`, `info` etc. were async, each log message would take the time for a second coroutine.
+    # If `debug`, `info` etc. were async, each log message would create a second coroutine, which takes time.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await checkpoint_if_cancelled()
         scope = self._scope
@@ -131,7 +131,7 @@ class RequestLog:
         if outbox.size >= self._much or outbox.on_put is not None:
             await self._let_others_run()
             await outbox.room()
-            # The client may have changed its log level during the wait.
+            # The client may have changed its log level while this method waited.
             if not scope.sends or rank < self._minimum_rank:
                 return
         outbox.put(line, scope.lines)

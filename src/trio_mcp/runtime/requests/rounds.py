@@ -144,7 +144,7 @@ class Rounds:
         await self._scope.outbox.room(REQUEST_MARKS)
         self._announced = False
         if not self._scope.sends:
-            return  # the client's request is answered, so unsent input requests wait for its retry
+            return  # the client's request was answered, so send other input requests after its retry
         questions = [question for question in self._unsent() if self._may_be_asked(question)]
         if self._log is not None:
             questions = self._recall(self._log, questions)

@@ -212,7 +212,7 @@ class RequestRunner:
         """
         scope = self._beginning.pop(0)
         caller = scope.ticket.caller
-        if not caller.alone:  # set the caller's log limit: this task may have been started for another caller
+        if not caller.alone:  # set this caller's log limit, because the task may have been started for another caller
             set_share(caller.log_share or new_share(caller))
         line = result = failure = span = None
         try:
@@ -403,7 +403,7 @@ class RequestRunner:
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
-        if scope.exchange.is_keeping:  # the handler has ended, and only storing its result takes longer
+        if scope.exchange.is_keeping:  # the handler has ended, but its result isn't stored yet
             logger.warning(
                 "%s (request %.100r) has ended, but its result is not stored yet; it no longer counts as in flight",
                 scope.request.method.name,

@@ -285,7 +285,7 @@ class RequestScope:
             return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
         if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
             # Read the reason from trio's private attribute. trio publishes it only in a cancelled task's exception.
-            # The task that reads `cancellation` may not have got such an exception.
+            # The task that reads the property `cancellation` may not have been cancelled itself.
             told: Any = getattr(self.nursery.cancel_scope, "_cancel_reason", None)
             words = told.reason if told is not None and told.source == "explicit" else None
             return self._note(Cancellation(CancelCause.PARENT, words, trio.current_time()))
@@ -368,7 +368,7 @@ class RequestScope:
             with limit.scope:
                 yield
         finally:
-            if limit.scope.cancel_called:  # the handler may end before `_watch` wakes and records that the time is over
+            if limit.scope.cancel_called:  # the handler may end before `_watch` records that its time is over
                 self._passed(limit)
             watching.cancel(reason="the handler has ended")
             self._limit = outer
@@ -492,7 +492,7 @@ class RequestScope:
             # In MCP 2025-11-25 (tasks page), all messages of a background task MUST contain the task's id.
             self.line_end = b"," + encode_value(with_related_task(None, exchange.related_task))[1:] + LINE_END[1:]
         if reporter is not None:
-            if self.outbox.over:  # the new outbox drops all lines, so no more progress can be sent
+            if self.outbox.over:  # the new outbox drops all messages, so no more progress can be sent
                 reporter.forget()
                 self._reporter = None
             else:
@@ -500,4 +500,4 @@ class RequestScope:
 
     def _go_to(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
-        self.lines = Owner()  # use a new owner for the new outbox: all lines of one owner must be in the same outbox
+        self.lines = Owner()  # use a new owner for the new outbox: all messages of one owner must be in the same outbox

@@ -314,7 +314,7 @@ def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | N
                 f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
                 f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
             )
-    if f"{__package__}.provider" not in sys.modules:  # if `Provide` was never imported, no parameter has one
+    if f"{__package__}.provider" not in sys.modules:  # no parameter has a `Provide` if it was never imported
         return None
     from .provider import provide_of
 

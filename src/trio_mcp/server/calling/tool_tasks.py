@@ -26,7 +26,7 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
     effect."""
     if (task is None or task is False) and on_restart == "fail":
         return
-    from ...stores.task_store import OnRestart  # lazy import: a server without tasks starts faster
+    from ...stores.task_store import OnRestart  # lazy import: a server without MCP tasks starts faster
 
     if not (task is None or task is False or task in get_args(TaskSupport)):
         raise ValueError(f'tool {name!r}: task must be "optional", "required" or False, not {task!r}')

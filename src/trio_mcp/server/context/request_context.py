@@ -142,7 +142,7 @@ class RequestContext(ContextNames[L_co]):
         """The MCP task that runs this request, or that the request may become. `None` for an ordinary call."""
         if self._live is None or (task := self._live.task) is None:
             return None
-        from .tasks import LiveTask  # lazy import: most servers have no tasks
+        from .tasks import LiveTask  # lazy import: most servers have no MCP tasks
 
         return LiveTask(task)
 
@@ -152,7 +152,7 @@ class RequestContext(ContextNames[L_co]):
         tasks."""
         if self._live is None or self._tasks is None:
             return None
-        from .tasks import CallerTasks  # lazy import: most servers have no tasks
+        from .tasks import CallerTasks  # lazy import: most servers have no MCP tasks
 
         return CallerTasks(self._tasks, self._live)
 

@@ -158,7 +158,7 @@ def _entry_of(scope: RequestScope, handle: str) -> _Entry:
         state = _states[host] = HostState(host)
     owner = owner_of(scope)
     if owner is None and scope.exchange.forgot_client:
-        # Refuse state to a task that runs again: its client is unknown, so all clients would share the state.
+        # A task that runs again can't use state: its client is unknown, so all clients would share the state.
         raise CodedError(INVALID_REQUEST, _FORGOTTEN)
     if owner is None and not handle:
         raise CodedError(INVALID_REQUEST, _ANONYMOUS)

@@ -100,7 +100,7 @@ class WorkerContext(ContextNames[L_co]):
         """The task that runs this request, or that the request may become. See `RequestContext.task`."""
         if (task := self._original.task) is None:
             return None
-        from .worker_tasks import WorkerTask  # lazy import: most servers have no tasks
+        from .worker_tasks import WorkerTask  # lazy import: most servers have no MCP tasks
 
         return WorkerTask(task, self._scope)
 
@@ -109,7 +109,7 @@ class WorkerContext(ContextNames[L_co]):
         """The tasks of this request's caller. See `RequestContext.caller_tasks`."""
         if (tasks := self._original.caller_tasks) is None:
             return None
-        from .worker_tasks import WorkerTasks  # lazy import: most servers have no tasks
+        from .worker_tasks import WorkerTasks  # lazy import: most servers have no MCP tasks
 
         return WorkerTasks(tasks, self._scope)
 

@@ -226,7 +226,7 @@ class Registry(Generic[T]):
     def listing(self, cursor: str | None, peer: Peer) -> tuple[CachedPage, str | None]:
         """Return one page of this caller's list in the form that clients see, and the cursor of the next page. The
         page's JSON is cached."""
-        from ...protocol.listings import CachedPage, ListedTexts  # lazy import: servers start faster without it
+        from ...protocol.listings import CachedPage, ListedTexts  # lazy import, so that servers start faster
 
         if self._texts is None:
             self._texts = ListedTexts()

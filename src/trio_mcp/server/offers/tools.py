@@ -358,7 +358,7 @@ class Tools:
         So a task's result is protected like the tool itself.
         """
         if not self.task_exists(scope, record):
-            from ...tasks.task_methods import unknown_task  # lazy import: most servers have no tasks
+            from ...tasks.task_methods import unknown_task  # lazy import: most servers have no MCP tasks
 
             raise unknown_task()
         if (entry := self._tool_of(record)) is not None:

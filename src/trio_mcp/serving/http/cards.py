@@ -116,7 +116,7 @@ class Card:
 
         Raises `ValueError` if a value is missing, or isn't allowed in a card.
         """
-        # A proxy's own `info` is for its operators.
+        # The `info` of a proxy itself is meant for the operators of the proxy.
         # The clients of a proxy get the information of the server behind the proxy.
         info = server.info if isinstance(server, Server) else None
         card = ServerCard(

@@ -290,7 +290,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
             return
-        # Without the end of the body, members of a nested object could be mistaken for members of the message.
+        # Without the end of the body, keys of a nested object could be mistaken for keys of the message.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
         # If the body is too long, it is probably the client's answer to a request of the server.
         # If the body arrived too slowly, it may be any message.

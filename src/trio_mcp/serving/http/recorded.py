@@ -102,7 +102,7 @@ class HttpRecordings:
             self._sessionless.finish()
         for recording in tuple(self._sessions.values()):
             self.session_ended(recording)
-        # The thread finishes recordings in the order in which they end, so waiting for the last one is enough.
+        # The recorder's thread finishes recordings in the order in which they end, so wait only for the last one.
         last = self._ended or self._sessionless
         if last is not None:
             await self.recorder._written(last)

@@ -123,7 +123,7 @@ class StatelessExchange(PostExchange):
     def leave(self) -> None:
         del self._open_streams[self]
         if not self.is_stream:
-            # No further line can start a stream, so replace the callback.
+            # The response is complete, so no message can turn it into a stream any more: replace the callback.
             # Without the callback, the outbox and the exchange don't form a reference cycle.
             self.outbox.call_writer(_drop)
 
