@@ -102,6 +102,6 @@ async def test_disconnect_of_a_client_during_sampling_is_logged_at_level_info(
         await peer.close()
         await trio.sleep(1)
     (record,) = [record for record in caplog.records if "tools/call" in record.getMessage()]
-    assert "lost its peer: the peer closed the connection" in record.getMessage()
+    assert "failed, because the connection was lost: the peer closed the connection" in record.getMessage()
     assert record.levelno == logging.INFO
     assert record.exc_info is None

@@ -188,7 +188,9 @@ def test_dispatcher_passes_on_which_calls_may_have_lost_their_unreadable_respons
     floor.told.clear()
     floor.act(events.AnswerLost((request,), "why"))
     assert floor.told == [("read", "why", LINE), ("lost", (request,), "why")]
-    assert [record.getMessage() for record in caplog.records] == [f"not a message (why): {LINE!r}"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"received a line that isn't a message (why): {LINE!r}"
+    ]
 
 
 # Requests and cancels
@@ -263,7 +265,7 @@ def test_invalid_progress_is_dropped_and_logged(floor: Floor, caplog: pytest.Log
     assert call.arrived == []
     [record] = caplog.records
     assert record.levelno == logging.DEBUG
-    assert record.getMessage().startswith("ignored: invalid progress: ")
+    assert record.getMessage().startswith("ignored an invalid progress notification: ")
 
 
 # What is no message, and what has no effect
@@ -276,7 +278,10 @@ def test_line_that_is_not_a_message_is_logged_truncated_and_reported(
     floor.dispatch.handle(events.Unread("why"), line)
     assert floor.told == [("read", "why", line)]
     [record] = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.WARNING, f"not a message (why): {b'x' * 200!r}")
+    assert (record.levelno, record.getMessage()) == (
+        logging.WARNING,
+        f"received a line that isn't a message (why): {b'x' * 200!r}",
+    )
 
 
 def test_line_that_is_not_a_message_is_logged_if_there_is_no_callback(caplog: pytest.LogCaptureFixture) -> None:

@@ -197,7 +197,7 @@ def test_content_block_inside_structured_data_is_encoded_as_in_the_specification
 
 @pytest.mark.parametrize("whole", [text_result("a"), InputRequired({}, "what the client is not to read")])
 def test_call_tool_result_inside_structured_data_causes_an_error(whole: Any) -> None:
-    with pytest.raises(TypeError, match="by itself, not inside other data"):
+    with pytest.raises(TypeError, match="as its whole result, not inside other data"):
         made(Any, [whole, TEXT])
 
 

@@ -200,7 +200,7 @@ class Connection:
         if not self.is_ending:
             self.exchange.ending.set()
             # From now on, only the writer task writes replies, so that the last reply is written just before the close.
-            # A request that arrives between the last reply and the close would get no reply.
+            # If other tasks wrote replies, a request that arrives after the last reply might get no reply.
             self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)

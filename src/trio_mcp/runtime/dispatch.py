@@ -130,7 +130,7 @@ class Dispatch:
             self.handle(member, line, replies, exchange)
 
     def _unread(self, event: events.AnswerLost | events.Unread, line: bytes | bytearray) -> None:
-        logger.warning("not a message (%s): %r", event.reason, bytes(line[:_QUOTED]))
+        logger.warning("received a line that isn't a message (%s): %r", event.reason, bytes(line[:_QUOTED]))
         if self._on_unreadable is not None:
             self._on_unreadable(event.reason, line)
         if isinstance(event, events.AnswerLost):
@@ -143,7 +143,7 @@ class Dispatch:
         try:
             params = structure_notification(event.params, ProgressParams)
         except ValueError as error:
-            logger.debug("ignored: invalid progress: %s", error)
+            logger.debug("ignored an invalid progress notification: %s", error)
             return
         call.receive_progress(Progress(params.progress, params.total, params.message), size)
 

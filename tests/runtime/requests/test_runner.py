@@ -350,7 +350,7 @@ async def test_handler_failure_after_the_client_disconnected_is_not_logged_as_er
         [record] = caplog.records
         if ending:
             assert code_of(answer) == (-32603, "Internal error")
-            assert record.getMessage() == "tools/call (request 1) lost its peer: gone"
+            assert record.getMessage() == "tools/call (request 1) failed, because the connection was lost: gone"
             assert (record.levelno, record.exc_info) == (logging.INFO, None)
         else:
             assert answer["isError"]
@@ -462,7 +462,7 @@ async def test_cancelled_request_is_never_answered_whatever_its_handler_does(
         assert (this.host.load.cancelled, this.host.load.in_flight) == (2, 0)
         told = [record.getMessage() for record in caplog.records]
         assert "request 1 cancelled by the peer: 'enough'" in told
-        assert "request 2 failed after its cancel: LookupError('why')" in told
+        assert "request 2 failed after its cancellation: LookupError('why')" in told
 
 
 async def test_request_cancelled_before_its_handler_started_never_runs() -> None:

@@ -479,7 +479,7 @@ def _reply_line(
     request, replies = scope.request, scope.runner.replies
     if scope.from_outside is not None:
         if failure is not None:
-            logger.debug("request %.100r failed after its cancel: %r", request.id, failure)
+            logger.debug("request %.100r failed after its cancellation: %r", request.id, failure)
         return None
     if scope.answered_instead is not None:
         return replies.result(request, scope.answered_instead)
@@ -487,7 +487,12 @@ def _reply_line(
         if scope.exchange.ending.is_set() and isinstance(sole_exception(failure), ConnectionLost):
             # The handler's own request to the peer has failed, because the connection was lost.
             # A lost connection isn't a bug in the handler, so log no traceback.
-            logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
+            logger.info(
+                "%s (request %.100r) failed, because the connection was lost: %s",
+                request.method.name,
+                request.id,
+                failure,
+            )
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
         return replies.failure(request, failure, scope)
     if cancelled_inside:

@@ -321,7 +321,7 @@ def _spelled_out(value: Any) -> Any:
     if isinstance(value, BLOCKS):
         return unstructure(value, LATEST_MODERN)
     if isinstance(value, CallToolResult | InputRequired):
-        raise TypeError(f"a tool must return {type(value).__name__} by itself, not inside other data")
+        raise TypeError(f"a tool must return {type(value).__name__} as its whole result, not inside other data")
     kind = cast("type[Any]", type(value))
     if dataclasses.is_dataclass(kind):
         return (
