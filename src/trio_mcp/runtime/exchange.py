@@ -99,7 +99,7 @@ class Exchange:
 
     @property
     def client_channel(self) -> ClientChannel:
-        """The channel for messages that can be sent to the client after their request has ended."""
+        """The channel to the client for messages of requests that have already ended."""
         return self
 
     @property
@@ -173,7 +173,7 @@ class Exchange:
             self.peer.check_scopes(needed)
 
     def unavailable(self, reason: str) -> CodedError:
-        """Return the error for a request that can't be served now, with the message ``reason``.
+        """Return the error for a request that can't be served now. ``reason`` is the error message.
 
         Over HTTP, the error also sets the status, unless the response has already begun.
         """

@@ -189,8 +189,8 @@ class Outbox:
         self._send_nowait = _never
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
-        """Queue ``line`` in its own segment, and return the segment. Until the line is sent, `replace` can replace
-        it."""
+        """Queue ``line`` in its own segment of the outbox, and return the segment, so that `replace` can replace the
+        line until it's sent."""
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
@@ -235,7 +235,8 @@ class Outbox:
             self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Send ``line`` instead of the waiting line in ``segment``, which `put_sealed` returned.
+        """Send ``line`` in place of the line in ``segment``, which `put_sealed` returned and which hasn't been sent
+        yet.
 
         If the writer has taken the segment, or the segment was withdrawn, change nothing and return false.
         """
@@ -374,7 +375,7 @@ _HURRIED_FLUSH: Final = 0.1
 
 
 class LastFlush:
-    """Limits the time for writing the last lines of a connection that is closing.
+    """Limits the time for writing the last messages of a connection that is closing.
 
     The limit is the end of the drain time, but at least `LEAST_FLUSH` seconds.
     """

@@ -306,7 +306,7 @@ class HTTPError(MCPError):
 
 
 class Tracing(Protocol):
-    """Creates an observer for each connection, which traces the connection's requests."""
+    """Creates an observer for each connection. The observer traces the requests of the connection."""
 
     def _watch_load(self, load: Load) -> None:
         """Start to observe the request counters ``load`` of a server or client that is starting."""

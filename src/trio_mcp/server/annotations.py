@@ -75,8 +75,8 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Return how many items and members an argument may contain at most. Return `None`, for no maximum, if its types
-    include neither sets nor other types that take long to build.
+    """Return the maximum number of items and members in an argument. Return `None` (no maximum) if the argument's types
+    include no set, and no other type that takes long to build.
 
     `is_checkable` counts the items and members. ``found`` lists the argument's types.
 

@@ -111,7 +111,7 @@ class Observer(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Notify this connection's client that all lists and resources that the client subscribed to may have
+        """Notify this connection's client that all lists, and all resources that the client subscribed to, may have
         changed."""
         ...
 
@@ -124,8 +124,8 @@ class Observer(Protocol):
 
 
 class Observers:
-    """The connections of one server to its clients. The server notifies them of changes. All methods can be called from
-    any thread.
+    """The connections of one server to the clients that it notifies of changes. All methods can be called from any
+    thread.
 
     Each connection is notified in its own run of trio: at once if the change is made in that run's thread, otherwise
     soon after. Connections may open and close during a notification.
@@ -144,7 +144,7 @@ class Observers:
         return iter(tuple(self._runs))
 
     def add(self, observer: Observer) -> None:
-        """Notify the connection ``observer`` of changes from now on, in the current trio run."""
+        """From now on, notify the connection ``observer`` of changes. The connection is in the current run of trio."""
         self._runs[observer] = current_run()
 
     def add_server(self, observers: Observers) -> None:
@@ -188,7 +188,8 @@ class Observers:
             observer.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Notify the clients of all connections that everything may have changed. See `Observer.everything_changed`."""
+        """Notify the clients of all connections that all lists and resources may have changed. See
+        `Observer.everything_changed`."""
         self._notify_each_run(self._notify_everything_changed)
 
     def _notify_everything_changed(self, run: TrioRun | None) -> None:

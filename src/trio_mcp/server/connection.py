@@ -266,8 +266,8 @@ class ServerConnection:
         return True
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Handle a notification by calling the function that the server's author registered for changed roots, or for
-        this extension notification."""
+        """Call the function that the server's author registered for the notification: for changed roots, or for an
+        extension notification."""
         if event.method.extension is not None:
             pending = extension_handlers(self._server).call_notification_handler(
                 event.method, event.params, self._client

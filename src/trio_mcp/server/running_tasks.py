@@ -62,7 +62,7 @@ class RunningTasks:
             self.host()
 
     def host(self) -> TaskHost:
-        """Return the `TaskHost` that runs the tasks. The first use creates it."""
+        """Return the `TaskHost` that runs the MCP tasks. The first use creates it."""
         if self._host is None:
             from ..tasks.host import TaskHost  # lazy import: servers without MCP tasks start faster
             from ..tasks.record_writers import OutcomeReplies

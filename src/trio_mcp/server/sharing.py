@@ -31,7 +31,7 @@ class Fleet(ABC):
 
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Exchange messages with other replicas until cancelled.
+        """Exchange messages, and notifications of changes, with other replicas until cancelled.
 
         Calls ``task_status.started()`` as soon as the storage lists this replica as alive, so that this replica misses
         no change.

@@ -21,7 +21,7 @@ caller is unauthenticated."""
 
 
 class Offer(Protocol):
-    """A tool, resource, template, prompt or skill that a server offers to all callers, or to some."""
+    """A tool, resource, template, prompt or skill that a server offers to all callers, or only to some of them."""
 
     @property
     def scopes(self) -> frozenset[str]:

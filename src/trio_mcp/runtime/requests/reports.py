@@ -329,7 +329,7 @@ class ProgressReporter:
         return False
 
     def report_later(self, progress: float, total: float | None, message: str | None) -> None:
-        """Store a progress report from any thread.
+        """Store a progress report, which is sent later in trio's thread. Any thread may call this method.
 
         Trio's thread sends the report soon afterwards, at the latest before the response.
         """

@@ -337,11 +337,11 @@ class RequestScope:
 
     @property
     def is_overdue(self) -> bool:
-        """True if the caller's deadline (`due`) has passed, even if the deadline's alarm hasn't run yet."""
+        """True if the caller's deadline (`due`) has passed, even if the request hasn't been cancelled yet."""
         return self._deadline is not None and self._deadline.due <= trio.current_time()
 
     def set_deadline(self, alarm: Alarm | None) -> None:
-        """Use ``alarm``, which cancels the request at its deadline, in place of the previous alarm."""
+        """Replace the previous alarm by ``alarm``, which cancels the request at its caller's deadline."""
         if self._deadline is not None:
             self._deadline.stop()
         self._deadline = alarm
@@ -482,8 +482,8 @@ class RequestScope:
         self._read_meta()
 
     def move(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
-        """Continue the running handler in ``exchange``, because its client has already got a response to the
-        request."""
+        """Continue the running handler in another exchange, ``exchange``, because the client has already got a response
+        to the request."""
         reporter = self._reporter
         if reporter is not None:
             reporter.flush()

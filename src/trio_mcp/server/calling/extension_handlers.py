@@ -62,7 +62,7 @@ class ExtensionHandlers:
         return declared_in(revision, self._extensions, "server")
 
     def registration(self, row: Method, *, asyncio: bool = False) -> Callable[[F], F]:
-        """Return a decorator that registers a function as the handler of the extension method ``row``. See
+        """Return a decorator that registers a function as the handler of ``row``, a method of an extension. See
         `Server.handles`."""
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
@@ -106,7 +106,7 @@ class ExtensionHandlers:
             raise CapabilityMissing(f"extensions.{name}", request.revision)
 
     async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
-        """Run an extension request, and return its result as plain data.
+        """Answer a request of an extension: run its handler, and return the result as plain data.
 
         Awaiting ``value`` runs the handler and any middleware, and returns the result. If the result has the wrong
         class, raise `TypeError`; the client gets only "internal error".

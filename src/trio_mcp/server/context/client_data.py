@@ -171,7 +171,8 @@ class Form:
         return known
 
     def faults(self, content: JSONObject) -> str | None:
-        """Return a description of what is wrong with the accepted form ``content``. Return `None` if it's valid."""
+        """Return what is wrong with ``content``, the values in a form that the user accepted. Return `None` if the
+        values are valid."""
         return self._validator.faults(content)
 
     @cached_property

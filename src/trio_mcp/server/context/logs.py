@@ -20,7 +20,7 @@ _LEVELS = (
 
 
 class ClientLogHandler(logging.Handler):
-    """A `logging.Handler` that sends each record to the client of the current request.
+    """A `logging.Handler` that sends each log record to the client of the current request.
 
         logging.getLogger("myapp").addHandler(ClientLogHandler())
 

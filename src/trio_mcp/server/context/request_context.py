@@ -148,7 +148,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def caller_tasks(self) -> CallerTasks | None:
-        """The tasks of this request's caller, which a tool handler can create and read. `None` if the server has no
+        """The MCP tasks of this request's caller. Tool handlers can create and read them. `None` if the server has no
         tasks."""
         if self._live is None or self._tasks is None:
             return None
@@ -275,8 +275,8 @@ class RequestContext(ContextNames[L_co]):
         scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        """Notify the client that its user has completed a URL elicitation. The server requested this elicitation with
-        `elicit_url` or with an error -32042.
+        """Notify the client that its user has completed a URL elicitation. The server requested it with `elicit_url`,
+        or with the error -32042 (URL elicitation required).
 
         You can keep the context and call this after the end of the request, as long as the connection is open. The call
         waits for room in the outbox; if it is cancelled before, nothing is sent.
@@ -405,8 +405,8 @@ class RequestContext(ContextNames[L_co]):
         *,
         task_ttl: float | None = None,
     ) -> T:
-        """Send the client a request, and return the result as an instance of ``result_type``. This request belongs to
-        the client's request that the handler is handling.
+        """Send the client a request as part of the request that this handler handles. Return the result as an instance
+        of ``result_type``.
 
         For a method of an extension, the parameters and the result are instances of its own classes. Modern clients
         answer only the specification's three questions (sampling, elicitation, roots). If this request is cancelled,

@@ -46,7 +46,7 @@ def state_in(record: TaskRecord) -> TaskState:
 
 
 class StoredTasks:
-    """Reads, completes and cancels tasks. You can use this object in any code of the server, not only in handlers.
+    """Reads, completes and cancels MCP tasks. You can use this object in any code of the server, not only in handlers.
 
     `Server.tasks` has the tasks of all callers, ``ctx.caller_tasks`` those of one caller. It is meant for tasks whose
     work is done elsewhere (`CallerTasks.create_task`), for example by a batch system, a person or another process, and
@@ -69,11 +69,11 @@ class StoredTasks:
         raise unknown_task()
 
     async def get_task(self, task_id: str) -> TaskState:
-        """Return the current state of a task."""
+        """Return the current state of an MCP task."""
         return state_in((await self._find(task_id))[1])
 
     async def get_task_result(self, task_id: str) -> CallToolResult:
-        """Return the result of a task, without waiting for the task.
+        """Return the result of an MCP task, without waiting for the task.
 
         If the task failed with an error, raise that error. Raises `CodedError` (-32602) if the task has no result,
         because the task is still running or was cancelled.
@@ -88,7 +88,7 @@ class StoredTasks:
     async def store_task_result(
         self, task_id: str, status: Literal["completed", "failed"], result: TaskOutcome
     ) -> bool:
-        """Complete a task with its result. Return false, and change nothing, if the task has already ended or was
+        """Complete an MCP task with its result. Return false, and change nothing, if the task has already ended or was
         cancelled.
 
         ``failed`` with a result or a text means a result with ``isError``, which 2025-11-25 calls ``failed`` and the
@@ -108,7 +108,7 @@ class StoredTasks:
         )
 
     async def update_task_status(self, task_id: str, status: str, message: str | None = None) -> bool:
-        """Set the status of a task to ``working``, ``failed`` or ``cancelled``. ``message`` is text for people: it
+        """Set the status of an MCP task to ``working``, ``failed`` or ``cancelled``. ``message`` is text for people: it
         describes the work, or says why the task failed or was cancelled.
 
         Returns false, with nothing changed, if the task has ended. Raises `ValueError` for any other status: use
@@ -167,7 +167,7 @@ _MILLISECONDS: Final = 1000
 
 @value
 class TaskPage:
-    """A page of tasks, with the oldest task first."""
+    """A page of MCP tasks, with the oldest task first."""
 
     tasks: list[TaskState]
     """The tasks on this page."""
@@ -176,7 +176,7 @@ class TaskPage:
 
 
 class CallerTasks(StoredTasks):
-    """The tasks of one principal. Without authentication, all tasks that were created without a principal."""
+    """The MCP tasks of one principal. Without authentication, all tasks that were created without a principal."""
 
     def __init__(self, host: Callable[[], TaskHost], request: RequestScope) -> None:
         super().__init__(lambda: (host().records,), scope_of(request))
@@ -228,7 +228,7 @@ class CallerTasks(StoredTasks):
         return milliseconds(min(ttl, self._host().settings.max_ttl))
 
     async def list_tasks(self, cursor: str | None = None) -> TaskPage:
-        """Return a page of the caller's tasks, in order of creation.
+        """Return a page of the caller's MCP tasks, in order of creation.
 
         ``cursor`` is the `TaskPage.next_cursor` of the previous page. It stays valid when that page's tasks are gone.
         Raises `CodedError` (-32602) if it isn't a cursor.
@@ -258,7 +258,7 @@ class TaskContext:
 
     @property
     def ttl(self) -> float | None:
-        """Seconds that the task may run at most. After that time, the task is cancelled and fails. `None` for no
+        """Seconds that the MCP task may run at most. After that time, the task is cancelled and fails. `None` for no
         limit."""
         ttl_ms = None if self._task is None else self._task.ttl_ms
         return None if ttl_ms is None else ttl_ms / _MILLISECONDS

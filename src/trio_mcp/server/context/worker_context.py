@@ -97,7 +97,7 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def task(self) -> WorkerTask | None:
-        """The task that runs this request, or that the request may become. See `RequestContext.task`."""
+        """The MCP task that runs this request, or that the request may become. See `RequestContext.task`."""
         if (task := self._original.task) is None:
             return None
         from .worker_tasks import WorkerTask  # lazy import: most servers have no MCP tasks
@@ -106,7 +106,7 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def caller_tasks(self) -> WorkerTasks | None:
-        """The tasks of this request's caller. See `RequestContext.caller_tasks`."""
+        """The MCP tasks of this request's caller. See `RequestContext.caller_tasks`."""
         if (tasks := self._original.caller_tasks) is None:
             return None
         from .worker_tasks import WorkerTasks  # lazy import: most servers have no MCP tasks

@@ -112,7 +112,7 @@ class Skills(SkillsExtension):
         self._change(add)
 
     def remove(self, path: str) -> None:
-        """Remove the skill with the path ``PREFIX/NAME``, or all skills of an added folder, and notify clients.
+        """Remove the skill with the path ``PREFIX/NAME``, or all skills of a folder that was added, and notify clients.
 
         Raises `KeyError` if no skill has the path.
         """

@@ -85,7 +85,7 @@ def checked_uri(uri: str) -> str:
 
 @lru_cache(_RECENT)
 def normal_uri(uri: str) -> str:
-    """Return the normal form of a URI or template, under which the resource is registered (RFC 3986, 6.2.2).
+    """Return the normal form of a URI or template (RFC 3986, 6.2.2). Resources are registered under this form.
 
     Scheme and host are in lower case, only characters that need it are percent-encoded, and a URI has no ``.`` and
     ``..`` segments. Reserved characters stay distinct from their encodings: ``%2F`` isn't ``/``. A URI that is too long
