@@ -89,7 +89,7 @@ class Front(Protocol):
 
     @property
     def awaits_requests(self) -> bool | None:
-        """True if a client may be sending a request now, which would be lost if `shut_down` was called.
+        """True if a client may be sending a request now. Calling `shut_down` now would lose this request.
 
         `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests.
         """
@@ -334,7 +334,8 @@ async def open_listeners(
     *,
     asks_for_tokens: bool,
 ) -> SocketListeners:
-    """Return the listeners of an HTTP or WebSocket server: the ``given`` ones, or new ones.
+    """Return the listeners of an HTTP or WebSocket server: the listeners in ``given`` or, if there are none, new
+    listeners.
 
     If other machines can reach them, and neither a token nor a client certificate is required, log a warning.
     """

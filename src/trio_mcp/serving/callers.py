@@ -317,7 +317,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class InsufficientScope(CodedError):
-    """Raised if the token of a request lacks a scope. ``refusal`` is the HTTP response to send."""
+    """Raised if the token of a request lacks a required OAuth scope. ``refusal`` is the HTTP response to send."""
 
     def __init__(self, refusal: Refusal, needed: frozenset[str]) -> None:
         data = {"error": "insufficient_scope", "scopes": sorted(needed)}

@@ -205,7 +205,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
-    """Return the recorder for the value of the ``record`` option. Return `None` if nothing is recorded."""
+    """Return the recorder for ``record``, the value of the option with this name. Return `None` if nothing is
+    recorded."""
     if record is None:
         return None
     from ..recording.recorder import recorder_of  # imported late, because few servers record their messages

@@ -162,7 +162,7 @@ class Phase(IntEnum):
 
 
 class Step(IntEnum):
-    """The steps from one phase of a request to another. The peer has sent the request."""
+    """The steps by which a request of the peer changes its phase."""
 
     START = 0
     """The request gets a slot, so that its handler can run."""

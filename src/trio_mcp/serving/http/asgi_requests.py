@@ -43,7 +43,8 @@ class ClientDisconnected(Exception):
 
 
 def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
-    """Return the head of an ASGI request. Its path is relative to the mount point of the application.
+    """Return the head of an ASGI request: the method, the path and the headers. The path is relative to the mount point
+    of the application.
 
     Raises `BadRequest` if the head is invalid, because some ASGI servers pass on invalid heads.
     """

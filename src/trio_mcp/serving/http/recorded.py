@@ -174,7 +174,7 @@ class RecordedExchange:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return the recording for the messages of this HTTP request, which depends on the response.
+        """Return the recording for the messages of this HTTP request. Only the response shows which recording this is.
 
         Call this when the status and the ``headers`` of the response are known.
         """

@@ -85,7 +85,7 @@ def lines_of(refusal: Refusal) -> bytes:
 
 
 def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
-    """Return the HTTP status for an error ``code`` that the endpoint itself reports, not a handler.
+    """Return the HTTP status for an error ``code`` that the endpoint itself, and not a handler, reports.
 
     See 2026-07-28 streamable HTTP, Server Validation.
 
@@ -153,7 +153,8 @@ class EndpointSettings:
 
 
 def documents_beside(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
-    """Return the public documents that the server with an endpoint at ``path`` also serves, such as its server card.
+    """Return the public documents, such as a server card, that the server offers in addition to the endpoint at
+    ``path``.
 
     See `public_documents`.
     """

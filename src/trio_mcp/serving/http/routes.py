@@ -231,7 +231,7 @@ class _AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Handle one ASGI event of the response, which the application sends.
+        """Handle one ASGI event that the application sends as a part of its response.
 
         Raises `RuntimeError` if ASGI doesn't allow the event after the previous events.
         """

@@ -362,7 +362,8 @@ async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **he
 
 
 def recordings_of(record: Recorder | str | os.PathLike[str] | None) -> HttpRecordings | None:
-    """Return the HTTP recordings for the value of the ``record`` option. Return `None` if nothing is recorded."""
+    """Return the HTTP recordings for ``record``, the value of the option with this name. Return `None` if nothing is
+    recorded."""
     recorder = recorder_of(record)
     if recorder is None:
         return None

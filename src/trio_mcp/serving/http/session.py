@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 
 class HttpSession(ClientSession):
-    """The session of one legacy client: its connection, its streams, and the events stored for the client to reconnect.
+    """The session of one legacy client: its connection, its streams, and the events stored in case the client
+    reconnects.
 
     ``replayed`` counts the bytes of the events for replay of all sessions.
     """
@@ -204,7 +205,7 @@ S = TypeVar("S", bound=ClientSession)
 
 
 class LocalSessions(Generic[S]):
-    """The sessions that this process serves. Each session runs in a task in ``nursery``, until the session's last
+    """The sessions that this process serves. Each session runs in a trio task in ``nursery``, until the session's last
     request has ended."""
 
     def __init__(self, nursery: trio.Nursery) -> None:

@@ -83,7 +83,7 @@ class SessionStream:
         return is_gap
 
     def expire(self, now: float) -> None:
-        """End the current response if it may only last until a time before ``now``. The client may reconnect."""
+        """End the current response if its time limit has passed at the time ``now``. The client may reconnect."""
         source = self._response
         if source is not None and now >= source.until:
             source.is_over = True
