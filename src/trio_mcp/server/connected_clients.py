@@ -212,7 +212,7 @@ class Observers:
         return [observer for observer, its in tuple(self._runs.items()) if its is run]
 
     def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
-        """In each trio run that has connections to notify, call ``notify`` with that run and ``args``."""
+        """In each run of trio that has connections to notify, call ``notify`` with that run and ``args``."""
         for run in dict.fromkeys(tuple(self._runs.values())):
             if run is None or run.is_current:
                 notify(run, *args)

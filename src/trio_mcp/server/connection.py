@@ -166,8 +166,8 @@ class ServerConnection:
         return _DONE
 
     def _cancel_abandoned(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Cancel the call that the client names in ``request``, which it sends for a call that it no longer waits for.
-        The response says how the call ended."""
+        """Cancel an earlier call of the client, which ``request`` names. The reply to ``request`` says how that call
+        ended."""
         found = self._endings.cancel(request, exchange.peer.principal)
         return LATER if found is None else Now(found)
 

@@ -169,8 +169,8 @@ def _is_text(returns: Any) -> bool:
 
 
 def _is_any_list(returns: Any) -> bool:
-    """Return whether the return annotation ``returns`` is a list without an item type, whose items may be content
-    blocks."""
+    """Return whether the return annotation ``returns`` is a list without an item type. The items of such a list may be
+    content blocks."""
     origin, parts = get_origin(returns), get_args(returns)
     if origin in (Union, types.UnionType):
         return all(_is_any_list(part) or _is_text(part) for part in parts)

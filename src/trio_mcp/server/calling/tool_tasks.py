@@ -103,8 +103,8 @@ def task_of_call(
 
 
 def _task_needed(name: str, scope: RequestScope) -> CodedError:
-    """Return the error for a call that must be a task, if this client doesn't support tasks. Otherwise return
-    `None`."""
+    """Return the error for a call that must be an MCP task, but whose client requested no task or doesn't support
+    tasks."""
     revision = scope.request.revision
     if revision.tasks == "extension":
         # By the tasks extension, the error code MUST be -32021, and the error must name the extension.

@@ -299,4 +299,4 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
 
 
 async def _ignore_state(_: TaskState) -> None:
-    """Do nothing when the client reports a state of the task, because only the task's result is needed."""
+    """Do nothing when the client reports a state of the MCP task, because only the task's result is needed."""

@@ -119,7 +119,7 @@ class Skills(SkillsExtension):
         self._change(partial(self._remove, path))
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Run a function that changes the skills, in each trio run that serves a server with these skills. See
+        """Run a function that changes the skills, in each run of trio that serves a server with these skills. See
         `ActiveRuns.call_in_run`."""
         for offers in self._offers:
             change = partial(offers.active_runs.call_in_run, change)

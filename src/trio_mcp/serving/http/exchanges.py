@@ -65,7 +65,7 @@ class HttpRequest:
 
 
 def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
-    """Refuse the request and return true, if the caller lacks an OAuth scope for ``message``.
+    """Refuse the request and return true, if the caller lacks an OAuth scope that ``message`` needs.
 
     This happens early, because the HTTP status can't be chosen later.
     """
