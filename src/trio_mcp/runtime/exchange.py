@@ -133,17 +133,17 @@ class Exchange:
         return self._held.get(request)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests that this exchange holds, oldest first."""
+        """Cancel all requests that are registered in this exchange, oldest first."""
         for held in tuple(self._held.values()):
             held.abort(cause, reason)
 
     async def idle(self) -> None:
-        """Wait until this exchange holds no requests."""
+        """Wait until no requests are registered in this exchange."""
         while self._held:
             await self._one_less()
 
     async def streams_idle(self) -> None:
-        """Wait until this exchange holds no subscription streams."""
+        """Wait until no subscription streams are registered in this exchange."""
         while self._streams:
             await self._one_less()
 

@@ -195,7 +195,7 @@ class Limits:
     After that, the connection counts as lost. A TCP connection is also lost if the peer's system accepts no sent bytes
     for the sum of both times."""
 
-    # The limits below apply to legacy HTTP sessions and to the connections of a proxy
+    # The limits below apply to HTTP sessions of legacy protocol revisions, and to the connections of a proxy
 
     max_sessions: int = _bound(10_000)
     """Maximum number of legacy sessions over HTTP, shared among callers. A session beyond the limit replaces a session

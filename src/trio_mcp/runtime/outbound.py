@@ -367,10 +367,7 @@ class Outbound:
 
     @contextmanager
     def while_connected(self) -> Generator[None]:
-        """Run a ``with`` block while the connection exists.
-
-        If the connection is lost, cancel the block and raise `ConnectionLost`.
-        """
+        """Run a ``with`` block. If the connection is lost, cancel the block and raise `ConnectionLost`."""
         self.check_run()
         if self.closed_error is not None:
             raise _again(self.closed_error)
@@ -422,7 +419,7 @@ class Outbound:
         return None if found is None else found.context
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
-        """Fail the call that sent ``request``, because its reply can't be read."""
+        """End the call that sent ``request`` with an error, because its reply can't be read."""
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
@@ -451,7 +448,7 @@ class Outbound:
         return violation
 
     def fail_all(self, error: ConnectionLost) -> None:
-        """Fail all current and later calls with ``error``, because no more replies can arrive."""
+        """End all current and all later calls with the exception ``error``, because no more replies can arrive."""
         self.closed_error = self.closed_error or error
         for request in self._state.abandon_all():
             self._calls[request.id].settle(CallOutcome(None, error))

@@ -28,7 +28,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 class ConnectedClient:
-    """A client that sent the server a notification. From a legacy client, the server can also request the roots.
+    """A client that sent the server a notification. If the client uses a legacy protocol revision, the server can
+    request its roots.
 
     Each connection has exactly one such object, which you can keep and compare. An HTTP notification that belongs to no
     connection, as in modern revisions, gets a new object that describes its sender.

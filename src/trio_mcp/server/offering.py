@@ -229,8 +229,8 @@ class Offering:
 
     @in_active_run
     def on_roots_changed(self, function: F) -> F:
-        """Register a function that is called when a legacy client reports that its roots changed. The function gets the
-        `ConnectedClient`.
+        """Register a function that is called with the `ConnectedClient` when a client reports that its roots changed.
+        Only clients of legacy protocol revisions report this.
 
             @server.on_roots_changed
             async def changed(client: ConnectedClient) -> None:

@@ -42,8 +42,8 @@ class ServedConnection(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Notify a legacy client that all lists and subscribed resources may have changed, because the client may have
-        missed notifications.
+        """Notify the client that all lists and subscribed resources may have changed, because it may have missed
+        notifications. Only clients of legacy protocol revisions are notified.
 
         The client gets one notification for each list with declared change notifications, and for each resource that it
         subscribed to.

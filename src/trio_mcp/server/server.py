@@ -186,8 +186,8 @@ class Server(Offering):
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities that modern clients see. The server has a capability for tools, resources or prompts if it
-        has any, including disabled ones."""
+        """The capabilities that clients of modern protocol revisions see. The server has a capability for tools,
+        resources or prompts if it has any, including disabled ones."""
         return self._capabilities_in(LATEST_MODERN)
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
@@ -501,8 +501,7 @@ class Server(Offering):
 
 @in_active_run
 def share_secret(server: Server, secret: bytes) -> None:
-    """From now on, encrypt the ``requestState`` for modern clients with ``secret``, which all replicas of the server
-    share.
+    """From now on, encrypt each ``requestState`` with ``secret``, which all replicas of the server share.
 
     Does nothing if ``secrets`` were passed to the server.
     """

@@ -287,7 +287,8 @@ def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list
 
 
 def notify_everything_changed(connection: Connection, declared: ServerCapabilities) -> None:
-    """Notify a legacy client that all lists, and all resources that it has subscribed to, may have changed.
+    """Notify a client of a legacy protocol revision that all lists, and all resources that it has subscribed to, may
+    have changed.
 
     The client gets one notification for each list that can change according to ``declared``, and for each resource that
     it has subscribed to.

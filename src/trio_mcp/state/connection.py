@@ -111,7 +111,8 @@ class ConnectionState:
         """Function that returns a new id for each outgoing request. If it's `None`, the ids are consecutive numbers."""
 
     def resume(self, revision: Revision, opening: InitializeParams) -> None:
-        """Continue a legacy session that was initialized elsewhere, for example by another process.
+        """Continue a session of a legacy protocol revision that was initialized elsewhere, for example by another
+        process.
 
         ``opening`` is the ``initialize`` request with which the client opened the session.
         """
@@ -330,8 +331,8 @@ class ConnectionState:
 
     @property
     def _never_replies(self) -> bool:
-        """True if this side must not send responses, because it's a client in a modern revision (2026-07-28 stdio,
-        Sending Messages)."""
+        """True if this side must not send responses, because it's a client of a modern protocol revision (2026-07-28
+        stdio, Sending Messages)."""
         return self.revision is not None and not self.revision.server_requests
 
     def _receive_bad_answer(self, answer: Unreadable) -> Event:
@@ -417,7 +418,7 @@ class ConnectionState:
         )
 
     def _opening_revision(self, method: str, params: dict[str, Any]) -> Revision:
-        """Return the protocol revision that applies to a legacy request.
+        """Return the legacy protocol revision that applies to a request.
 
         Raises `CodedError` if the request isn't allowed before the end of the handshake.
         """
@@ -465,8 +466,8 @@ class ConnectionState:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
-        # A modern client sent an incomplete _meta, or a legacy client skipped the handshake.
-        # For a modern client, the error code MUST be -32602.
+        # In a modern protocol revision, the client's _meta is incomplete. In a legacy one, it skipped the handshake.
+        # In a modern protocol revision, the error code MUST be -32602.
         raise CodedError(
             INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} is missing in _meta; add it, or send initialize first"
         )
@@ -481,7 +482,7 @@ class ConnectionState:
         if method == "notifications/progress":
             return self._receive_progress(params)
         revision = self.revision
-        if revision is None:  # before a handshake, treat extension notifications as modern
+        if revision is None:  # before a handshake, apply the modern revision
             revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:

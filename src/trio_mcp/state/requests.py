@@ -193,15 +193,15 @@ Role: TypeAlias = Literal["client", "server"]
 
 
 def unsupported_version(version: str) -> CodedError:
-    """Return the error for a request or notification whose protocol version isn't a modern revision (2026-07-28
-    versioning, Protocol Version Negotiation)."""
+    """Return the error for a request or notification whose protocol version isn't a modern protocol revision
+    (2026-07-28 versioning, Protocol Version Negotiation)."""
     supported = [row.name for row in MODERN_REVISIONS]
     data = {"supported": supported, "requested": version[:200]}
     return CodedError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
 class PerRequestFields:
-    """Reads the fields that each modern request has in ``_meta``.
+    """Reads the fields that each request of a modern protocol revision has in ``_meta``.
 
     All methods raise `CodedError` if a field is missing or invalid.
 

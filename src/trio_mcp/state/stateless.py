@@ -31,7 +31,7 @@ class StatelessState(ConnectionState):
         self._open: set[InboundRequest] = set()
 
     def receive(self, message: Message | Batch | Unreadable) -> Event:
-        """Handle one message of a modern client. Never raises."""
+        """Handle one message of a client that uses a modern protocol revision. Never raises."""
         match message:
             case Request():
                 return self._request(message, None)
@@ -60,7 +60,7 @@ class StatelessState(ConnectionState):
         return InboundRequest("", row, given, revision, {}, ClientCapabilities(), None, None, None, size)
 
     def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
-        """Handle one message of a client with the legacy ``revision``. Never raises.
+        """Handle one message of a client that uses ``revision``, a legacy protocol revision. Never raises.
 
         The server stores no data about the client's handshake.
         """

@@ -121,7 +121,7 @@ def structured(method: str, result: Any, result_type: type[T], revision: Revisio
 
 def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
     """Return the error to raise if the client's result doesn't fit the elicitation, sampling or roots request."""
-    # In modern revisions, the client sends its answers as parameters of a retried request.
+    # In modern protocol revisions, the client sends its answers as parameters of a retried request.
     return ProtocolViolation(reason) if revision.server_requests else BadAnswer(reason)
 
 

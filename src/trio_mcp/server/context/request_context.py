@@ -82,8 +82,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def session_id(self) -> str | None:
-        """The id of the WebSocket connection or, in legacy revisions, of the HTTP session. `None` if the transport has
-        no such id, for example stdio."""
+        """The id of the WebSocket connection or, in legacy protocol revisions, of the HTTP session. `None` if the
+        transport has no such id, for example stdio."""
         return None if self._live is None else self._live.exchange.peer.session_id
 
     @property
@@ -127,9 +127,9 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def stateless(self) -> bool:
-        """True if the server keeps no state between this request and later requests. This is the case for requests of
-        modern revisions, and on stateless servers."""
-        # By MCP 2026-07-28 (basic page), each modern request is processed independently.
+        """True if the server keeps no state between this request and later requests: in modern protocol revisions, and
+        on stateless servers."""
+        # By MCP 2026-07-28 (basic page), each request of a modern protocol revision is processed independently.
         return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
     @property

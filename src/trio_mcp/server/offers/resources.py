@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class ResourceNotFound(MCPError):
-    """Raise this in a resource handler if no resource exists at the URI. The client gets the error code of the
-    request's revision: -32002 in legacy revisions, -32602 in modern revisions."""
+    """Raise this in a resource handler if no resource exists at the URI. The client gets the error code -32002 in
+    legacy protocol revisions, and -32602 in modern protocol revisions."""
 
 
 @frozen(eq=False)

@@ -477,7 +477,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
 
 def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any] | None:
-    """Return the legacy sessions that all replicas share, or `None` if the server has no shared storage."""
+    """Return the sessions that all replicas share for clients of legacy protocol revisions, or `None` if the server has
+    no shared storage."""
     if not isinstance(running, RunningServer) or running.fleet is None or running.stateless:
         return None
     from .session import HttpFleet  # imported late, because most servers have no replicas

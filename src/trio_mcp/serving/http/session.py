@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 class HttpSession(ClientSession):
-    """The session of one legacy client: its connection, its streams, and the events stored in case the client
-    reconnects.
+    """The session of a client of a legacy protocol revision: its connection, its streams, and the events stored in case
+    the client reconnects.
 
     ``replayed`` counts the bytes of the events for replay of all sessions.
     """
@@ -256,7 +256,7 @@ class LocalSessions(Generic[S]):
 
 
 class SessionTable(LocalSessions[HttpSession]):
-    """The legacy sessions of the endpoint of one server, ``running``.
+    """The sessions of clients of legacy protocol revisions at the endpoint of one server, ``running``.
 
     Their tasks run in ``nursery``. ``retry_interval`` is the number of seconds after which clients reconnect to a
     broken stream.
@@ -337,7 +337,8 @@ class SessionTable(LocalSessions[HttpSession]):
 
 
 class FleetSessions(LocalSessions[S], ABC):
-    """The legacy sessions of a server with several replicas. All replicas share them.
+    """The sessions of a server with several replicas, for clients of legacy protocol revisions. All replicas share the
+    sessions.
 
     Clients name their session in a header (2025-11-25 transports, Session Management).
     """
@@ -373,7 +374,7 @@ class FleetSessions(LocalSessions[S], ABC):
 
 
 class HttpFleet(Fleet):
-    """Connects a server's replicas, which share the legacy sessions of their HTTP clients."""
+    """Connects a server's replicas. They share the sessions of HTTP clients of legacy protocol revisions."""
 
     @abstractmethod
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any]:

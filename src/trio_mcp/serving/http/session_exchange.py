@@ -86,7 +86,7 @@ class _StandaloneChannel:
 
 
 class ClientSession(ABC):
-    """The session of one legacy client. The client sends its messages in POST requests.
+    """The session of one client of a legacy protocol revision. The client sends its messages in POST requests.
 
     ``peer`` opened the session, or was the first to use it in this process. ``state`` applies the rules of the protocol
     to messages; by default the connection has its own state. ``on_end`` is called with the session when it ends, before

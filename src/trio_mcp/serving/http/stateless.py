@@ -227,7 +227,7 @@ class StatelessEndpoint:
         return self._connection
 
     def post(self, message: Message | Batch, posted: HttpRequest) -> None:
-        """Serve a message of a client with a modern revision."""
+        """Serve a message of a client that uses a modern protocol revision."""
         if isinstance(message, Notification):
             self._post_notification(message, posted, LATEST_MODERN)
             return
@@ -275,7 +275,7 @@ class StatelessEndpoint:
             exchange.accept()
 
     def post_legacy(self, message: Message | Batch, posted: HttpRequest) -> None:
-        """Serve a message of a client with a legacy revision on a stateless server, which has no sessions
+        """Serve a message of a client that uses a legacy protocol revision. The server has no sessions
         (``stateless=True``)."""
         version = posted.head.headers.get("mcp-protocol-version")
         revision = _UNTOLD if version is None else REVISIONS[version]
@@ -339,8 +339,8 @@ class StatelessEndpoint:
 
 
 def check_headers(request: Request, head: RequestHead) -> CodedError | None:
-    """Check the protocol fields and headers of a modern request. Return the error if they are invalid, otherwise
-    `None`.
+    """Check the headers, and the fields in ``_meta``, of a request of a modern protocol revision. Return the error if
+    they are invalid, otherwise `None`.
 
     A request is invalid without the per-request protocol fields (2026-07-28 basic, Per-request protocol fields: MUST be
     -32602), or if a header that repeats a value of the body differs from that value or occurs twice.
