@@ -213,7 +213,7 @@ class Exchange:
             self.outbox.put_now(line, owner)
 
     def reply_at_once(self, line: bytes | None) -> None:
-        """Send the reply to a request that the reader task answers itself, without starting a task.
+        """Send the reply to a request that the reader task handles itself, without starting a task.
 
         Otherwise like `reply`.
         """

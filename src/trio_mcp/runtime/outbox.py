@@ -130,7 +130,7 @@ class Outbox:
         self._nudged = False
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
-        """Queue ``line``, which includes its newline, to be sent."""
+        """Queue the message ``line`` to be sent. ``line`` includes its newline."""
         tail = self._tail
         if tail is not None and tail.owner is owner:
             data = tail.data
@@ -141,7 +141,7 @@ class Outbox:
         self._append(line, owner, sealed=False)
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
-        """Send ``line``, a reply that the peer waits for. ``line`` includes its newline.
+        """Send the message ``line``, a reply that the peer waits for. ``line`` includes its newline.
 
         The line is written at once if that is possible without waiting. Otherwise it is queued.
         """
@@ -162,12 +162,12 @@ class Outbox:
             self.put(line, owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
-        """Send the cancellation of an outgoing request before all waiting lines, even if the outbox is full."""
+        """Send the cancellation of an outgoing request before all waiting messages, even if the outbox is full."""
         self.put_first(cancel_line(request_id, reason))
 
     @trio.lowlevel.enable_ki_protection  # without this protection, a Ctrl-C could leave a half-written line
     def _write(self, line: bytes) -> bool:
-        """Try to write ``line``, or the first part of it, without waiting.
+        """Try to write the message ``line``, or the first part of it, without waiting.
 
         Return false if nothing was written. Call it only while the writer task sleeps and no other line waits. A long
         line is left to the writer task, because here the unwritten part of the line would have to be copied.
@@ -189,12 +189,12 @@ class Outbox:
         self._send_nowait = _never
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
-        """Queue ``line`` in its own segment of the outbox, and return the segment, so that `replace` can replace the
-        line until it's sent."""
+        """Queue the message ``line`` in its own segment of the outbox. Return the segment, so that `replace` can
+        replace the message until it's sent."""
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
-        """Put ``line`` before all lines that the writer hasn't begun to write.
+        """Queue the message ``line`` before all messages that the writer hasn't begun to write.
 
         If several tasks call this method at the same moment, their lines are written together.
         """
@@ -205,7 +205,7 @@ class Outbox:
         self._added(len(line))
 
     def _data(self, line: bytes) -> bytes | bytearray:
-        """Return ``line`` as a bytearray, to which later messages can be appended.
+        """Return the message ``line`` as a bytearray, to which later messages can be appended.
 
         If ``line`` alone fills the outbox, it is returned unchanged, since nothing is appended to such a line.
         """
@@ -227,7 +227,7 @@ class Outbox:
             self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
-        """From now on, call ``call`` whenever a line is queued, instead of waking a writer task.
+        """From now on, call ``call`` whenever a message is queued, instead of waking a writer task.
 
         `None` means that a writer task takes lines again. After `close`, lines are dropped in any case.
         """
@@ -235,7 +235,7 @@ class Outbox:
             self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Send ``line`` in place of the line in ``segment``, which `put_sealed` returned and which hasn't been sent
+        """Replace the message in ``segment`` by ``line``. `put_sealed` returned this segment, and it hasn't been sent
         yet.
 
         If the writer has taken the segment, or the segment was withdrawn, change nothing and return false.
@@ -247,7 +247,7 @@ class Outbox:
         return True
 
     def withdraw(self, owner: Owner) -> bool:
-        """Remove all unwritten lines of ``owner`` from the outbox. Return true if there were any."""
+        """Remove all unwritten messages of ``owner`` from the outbox. Return true if there were any."""
         if not owner.segments:
             return False
         for segment in owner.segments:
@@ -286,13 +286,13 @@ class Outbox:
             self._producers.unpark(count=count)
 
     async def room_of(self, owner: Owner, marks: int) -> None:
-        """Wait until fewer than ``marks`` times `high_water` bytes of lines of ``owner`` wait in the outbox. Lines of
-        other owners don't count."""
+        """Wait until fewer than ``marks`` times `high_water` bytes of messages of ``owner`` wait in the outbox.
+        Messages of other owners don't count."""
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
             await self._blocked_in(self._watchers)
 
     async def take(self) -> bytes | bytearray:
-        """Wait until the outbox has lines, and return whole lines with about ``high_water`` bytes in total.
+        """Wait until the outbox contains messages, and return whole messages with about ``high_water`` bytes in total.
 
         The writer task calls this method. If lines are waiting, this isn't a checkpoint. Taken lines can't be withdrawn
         or replaced. Returns empty bytes after `nudge`.
@@ -317,7 +317,7 @@ class Outbox:
         self._writer.wake()
 
     def take_nowait(self) -> bytes | bytearray:
-        """Return the lines that `take` would return now, or empty bytes if `take` would wait."""
+        """Return the messages that `take` would return now, or empty bytes if `take` would wait."""
         segments = self._segments
         if not segments:
             return bytearray()
@@ -335,7 +335,7 @@ class Outbox:
         return chunk
 
     def close(self) -> None:
-        """Drop all lines now in the outbox and all later lines, because the stream is closed.
+        """Drop all messages that are now in the outbox, and all later messages, because the stream is closed.
 
         Wake the tasks that wait in `room` and `flushed`. Idempotent.
         """
@@ -357,7 +357,7 @@ class Outbox:
             self._emptied = None
 
     async def flushed(self) -> None:
-        """Wait until the writer has written all lines, or the outbox is closed."""
+        """Wait until the writer has written all messages, or the outbox is closed."""
         while (self.size or self._writing) and not self.over:
             if self._emptied is None:
                 self._emptied = trio.Event()

@@ -482,7 +482,7 @@ class ConnectionState:
         if method == "notifications/progress":
             return self._receive_progress(params)
         revision = self.revision
-        if revision is None:  # before a handshake, apply the modern revision
+        if revision is None:  # before a handshake, extensions use the modern revision
             revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:

@@ -270,8 +270,8 @@ class Rounds:
             self._announce()
 
     def close(self) -> None:
-        """Fail all current and later input requests, because the handler's request was cancelled or the handler's
-        nursery is closed.
+        """End all current and later input requests with an error, because the handler's request was cancelled or the
+        handler's nursery is closed.
 
         Without this, a task that still waits would wait forever, because it is shielded or doesn't belong to the
         request. Idempotent.

@@ -167,7 +167,7 @@ class SessionStream:
             if not source.is_over:
                 self._sent = cursor
                 return text
-            if self._response is not None:  # the client has reconnected, so the new response sends the lines
+            if self._response is not None:  # the client has reconnected, so the new response sends the messages
                 self._sent = cursor
                 self._response.add(text)
                 self.outbox.nudge()
