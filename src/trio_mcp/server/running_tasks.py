@@ -90,7 +90,7 @@ class RunningTasks:
 
     @cached_property
     def core(self) -> CoreMethods:
-        """Answers task requests of protocol revision 2025-11-25."""
+        """Handles requests about MCP tasks in protocol revision 2025-11-25."""
         from ..tasks.task_methods import CoreMethods  # lazy import, see `host`
 
         host = self.host()
@@ -99,7 +99,8 @@ class RunningTasks:
 
     @cached_property
     def extension(self) -> ExtensionMethods:
-        """Answers task requests of the tasks extension, which replaces the 2025-11-25 tasks in later revisions."""
+        """Handles requests of the tasks extension, which replaces the MCP tasks of revision 2025-11-25 in later
+        revisions."""
         from ..tasks.task_methods import ExtensionMethods  # lazy import, see `host`
 
         return ExtensionMethods(self.records)

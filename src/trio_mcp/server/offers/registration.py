@@ -115,7 +115,8 @@ class Registry(Generic[T]):
             mirror.add(name, item)
 
     def remove(self, name: str) -> None:
-        """Remove the entry called ``name`` from the registry. Raises `KeyError` if there is no such entry."""
+        """Remove the entry (such as a tool) called ``name`` from the registry. Raises `KeyError` if there is no such
+        entry."""
         if name in self._disabled:
             del self._disabled[name]
         elif name in self._items:
@@ -133,7 +134,8 @@ class Registry(Generic[T]):
             mirror.remove(name)
 
     def disable(self, tags: frozenset[str]) -> bool:
-        """Hide all entries that have one of ``tags``, until `enable` is called. Return whether any entry was hidden."""
+        """Hide all entries (such as tools) that have one of ``tags``, until `enable` is called. Return whether any
+        entry was hidden."""
         self._disabled_tags |= tags
         hidden = [name for name, item in self._items.items() if not item.tags.isdisjoint(tags)]
         for name in hidden:
@@ -169,17 +171,18 @@ class Registry(Generic[T]):
             kept.update(cast("dict[str, Any]", found))
 
     def known(self, name: str) -> T | None:
-        """Return the entry called ``name``, even if it is disabled. Return `None` if there is no such entry."""
+        """Return the entry (such as a tool) called ``name``, even if it is disabled. Return `None` if there is no such
+        entry."""
         disabled = self._disabled.get(name)
         return self._items.get(name) if disabled is None else disabled[0]
 
     @property
     def depends_on_caller(self) -> bool:
-        """True if different callers may see different lists of entries."""
+        """True if different callers may see different entries, such as tools."""
         return bool(self._caller_dependent)
 
     def get_for(self, auth: Auth | None, name: str, *, disabled: bool = False) -> T | None:
-        """Return the entry called ``name``, or `None` if this caller can't see such an entry.
+        """Return the entry (such as a tool) called ``name``. Return `None` if this caller can't see such an entry.
 
         ``disabled`` includes disabled entries, for a request that began before an entry was disabled.
         """
@@ -187,8 +190,8 @@ class Registry(Generic[T]):
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
-        """Yield the names of the entries that this caller can see. The first entry follows the entry with the serial
-        number ``after``."""
+        """Yield the names of the entries (such as tools) that this caller can see. The first entry follows the entry
+        with the serial number ``after``."""
         # Cache the result, because checking the scopes of a thousand tools is slow.
         shown: dict[frozenset[str], bool] = {}
         for name, serial in list(self._serials.items()):
@@ -203,8 +206,8 @@ class Registry(Generic[T]):
                 yield name
 
     def page(self, cursor: str | None, peer: Peer) -> tuple[list[T], str | None]:
-        """Return one page of this caller's list of entries, and the cursor of the next page. The page begins after
-        ``cursor``.
+        """Return one page of the entries (such as tools) that this caller can see, and the cursor of the next page. The
+        page begins after ``cursor``.
 
         The cursor is `None` on the last page.
 
@@ -246,7 +249,7 @@ class Registry(Generic[T]):
 
 
 def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozenset[str], *, enabled: bool) -> list[str]:
-    """Enable or disable all entries in ``registries`` that have one of ``tags``.
+    """Enable or disable all tools, resources and prompts in ``registries`` that have one of ``tags``.
 
     Return the kinds of entries that changed, such as tools. Raises `ValueError` for a tag that was never used.
     """
