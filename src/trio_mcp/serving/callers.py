@@ -200,7 +200,7 @@ class RemoteEnd:
         return True
 
     def release(self) -> None:
-        """Stop counting this connection of a trusted proxy as a connection of a caller. Idempotent."""
+        """Stop counting this connection of a trusted proxy as a connection of any caller. Idempotent."""
         if self._user is not None:
             self._user.connections -= 1
             self._user = None

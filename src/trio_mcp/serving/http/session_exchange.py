@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ResumableStream(Protocol):
-    """An event stream that survives a disconnection: the client can reconnect, and then gets the events that it missed.
+    """An event stream to which a disconnected client can reconnect, to receive the events that it missed.
 
     The stream sends the lines of one outbox.
     """
@@ -241,7 +241,7 @@ class ClientSession(ABC):
         return revision is not None and revision.polling
 
     def send_late_lines(self, outbox: Outbox) -> None:
-        """From now on, send the messages in ``outbox`` on the stream that the client opened with GET.
+        """From now on, send the messages in ``outbox`` on the stream that the client opens with GET.
 
         A cancelled handler may still cancel its server-to-client request when the response to its own request is
         already complete.
