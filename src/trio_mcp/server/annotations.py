@@ -258,7 +258,7 @@ def _check(where: str, name: str, hint: Any, default: Any) -> None:
         kind = cast("type[Any]", type(found[0]))
         raise TypeError(
             f"{where}: {kind.__name__} of {kind.__module__.partition('.')[0]} is not supported "
-            "here. Write the same with msgspec:\n"
+            "here. Write the parameter with msgspec:\n"
             f"    wrong:  {name}: int = Field(3, ge=1, description='How many.')\n"
             f"    right:  {name}: Annotated[int, msgspec.Meta(ge=1, description='How many.')] = 3"
         )

@@ -268,7 +268,7 @@ class _Entry:
     def _sealed(self, values: _Values) -> bytes:
         text = encode_value(values)
         if len(values) > self.limits.max_state_keys:
-            raise StoreFull(f"a caller may have at most {self.limits.max_state_keys} values (Limits.max_state_keys)")
+            raise StoreFull(f"a caller may store at most {self.limits.max_state_keys} values (Limits.max_state_keys)")
         if len(text) > self.limits.max_state_bytes:
             most = f"{self.limits.max_state_bytes:,} bytes (Limits.max_state_bytes)"
             raise StoreFull(f"a caller's state may have at most {most}, but would have {len(text):,}")
