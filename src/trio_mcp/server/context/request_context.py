@@ -499,7 +499,7 @@ class RequestContext(ContextNames[L_co]):
             return ElicitAnswer(answer.action)
         content = answer.content and {name: each for name, each in answer.content.items() if each is not None}
         if fault := asked.faults(content or {}):
-            raise bad_answer(f"the values from the user do not fit the form: {fault}", self.revision)
+            raise bad_answer(f"the answer of the user does not fit the form: {fault}", self.revision)
         return ElicitAnswer(answer.action, content)
 
     async def elicit_url(
