@@ -104,7 +104,7 @@ class Connection:
 
     @property
     def peer(self) -> Peer:
-        """The other end of the connection."""
+        """The peer: the client or server at the other end of the connection."""
         return self.exchange.peer
 
     @property

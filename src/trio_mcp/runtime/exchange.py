@@ -180,8 +180,8 @@ class Exchange:
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
-        """Return the "Method not found" error for a request whose method isn't available. The request's task has
-        already started.
+        """Return the "Method not found" error for a request whose trio task already runs when its method proves
+        unavailable.
 
         Over HTTP, the error also sets the status, unless the response has already begun.
         """

@@ -328,14 +328,14 @@ class Tracer(Protocol):
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> CallSpan | None:
-        """Return the span of a request that the current task is about to send.
+        """Return the tracing span of a request that the current task is about to send.
 
         ``present`` is the trace context that the new span continues.
         """
         ...
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
-        """Return the span of a handler that is about to run in the current task.
+        """Return the tracing span of a handler that is about to run in the current task.
 
         Its request waited in the queue for ``queued`` seconds.
         """

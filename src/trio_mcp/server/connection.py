@@ -166,7 +166,7 @@ class ServerConnection:
         return _DONE
 
     def _cancel_abandoned(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Cancel an earlier call of the client, which ``request`` names. The reply to ``request`` says how that call
+        """Cancel the earlier call of the client that ``request`` names. The reply to ``request`` says how that call
         ended."""
         found = self._endings.cancel(request, exchange.peer.principal)
         return LATER if found is None else Now(found)

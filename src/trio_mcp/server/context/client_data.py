@@ -251,7 +251,7 @@ def _form_error(form: object) -> CodedError:
 
 
 def _hints(form: type) -> dict[str, Any]:
-    """Return the annotations of a class by the JSON names of its fields."""
+    """Return a dict with the annotations of a class. The keys are the JSON names of the fields."""
     hints = get_type_hints(form, include_extras=True)
     return {
         field.encode_name: hints.get(field.name) for field in getattr(msgspec.inspect.type_info(form), "fields", ())
