@@ -17,7 +17,7 @@ from tests.fleet.fault_proxy import open_proxy
 from tests.fleet.fleet import FORM, Fleet, accepted, fleet, question_in
 from tests.fleet.redis_server import RedisServer, redis_of_process, redis_server  # noqa: F401 - fixtures
 from tests.patience import PATIENCE
-from tests.serving.http.raw import message
+from tests.serving.http.raw import BASE, INITIALIZE, message
 from tests.serving.http.scenes import call, text_of
 
 from trio_mcp import RequestContext, Server
@@ -328,8 +328,9 @@ async def test_sec_replica_does_not_crash_after_corrupted_redis_replies(redis_se
         proxy.corrupt = None
         proxy.cut_all()
         with trio.fail_after(PATIENCE):
-            while not all(member.storage.replica.counts.is_up for member in found.members):  # noqa: ASYNC110
-                await trio.sleep(0.01)
+            for member in found.members:
+                while (await member.endpoint.ask("POST", {**BASE}, INITIALIZE)).status == 503:  # noqa: ASYNC110
+                    await trio.sleep(0.01)  # until it has noticed the cut and has connected again
             redis_server.ask("FLUSHALL")
             await found.use_anew()
 
