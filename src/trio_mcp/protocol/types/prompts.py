@@ -15,9 +15,13 @@ class PromptArgument:
     """An argument of a prompt. Its values are sent as strings."""
 
     name: str
+    """Name of the argument, for programs."""
     title: str | None = since("2025-06-18")
+    """Display name, for people; `None` to show ``name``."""
     description: str | None = None
+    """What the argument means, in words for people."""
     required: bool | None = None
+    """True if the argument must be given; `None` means false."""
 
 
 @value
@@ -25,11 +29,17 @@ class Prompt:
     """A prompt, as a server lists it in ``prompts/list``."""
 
     name: str
+    """Unique name of the prompt, for programs."""
     title: str | None = since("2025-06-18")
+    """Display name, for people; `None` to show ``name``."""
     description: str | None = None
+    """What the prompt is for."""
     arguments: list[PromptArgument] | None = None
+    """Arguments with which clients fill in the prompt; `None` for no arguments."""
     icons: list[Icon] | None = since("2025-11-25")
+    """Icons that a client can show to the user."""
     meta: JSONObject | None = since("2025-06-18")
+    """The ``_meta`` object, for metadata."""
 
 
 @value
@@ -58,7 +68,9 @@ class PromptMessage:
     """A message of a prompt, with its role and content."""
 
     role: Role
+    """The author of the message: ``user`` or ``assistant``."""
     content: ContentBlock
+    """Content of the message: one content block."""
 
 
 @value
@@ -66,8 +78,11 @@ class GetPromptResult:
     """Result of ``prompts/get``: the messages of a prompt, with the arguments inserted."""
 
     messages: list[PromptMessage]
+    """The messages of the prompt, in the order of the conversation."""
     description: str | None = None
+    """What the prompt is for."""
     meta: JSONObject | None = None
+    """The ``_meta`` object, for metadata."""
 
     @property
     def text(self) -> str:
@@ -84,8 +99,11 @@ class PromptReference:
     """Names the prompt for which a client requests completion of an argument."""
 
     name: str
+    """Name of the prompt."""
     type: Literal["ref/prompt"] = "ref/prompt"
+    """Always ``ref/prompt``."""
     title: str | None = since("2025-06-18")
+    """Display name of the prompt, for people."""
 
 
 @value
@@ -93,7 +111,9 @@ class ResourceTemplateReference:
     """Names the resource template for which a client requests completion of an argument."""
 
     uri: str
+    """URI template of the resources, or the URI of one resource."""
     type: Literal["ref/resource"] = "ref/resource"
+    """Always ``ref/resource``."""
 
 
 @value
@@ -128,8 +148,11 @@ class Completion:
     """
 
     values: list[str]
+    """The suggestions, best first, at most 100."""
     total: int | None = None
+    """Number of all matching values, which can exceed the number sent; `None` if unknown."""
     has_more: bool | None = None
+    """True if there are more matching values than ``values`` contains; `None` if not specified."""
 
 
 @value

@@ -25,14 +25,14 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @value
 class SkillFile:
-    """A file of a skill, with its URI, its digest and its size.
-
-    ``digest`` is ``sha256:`` followed by 64 hexadecimal digits. ``size`` is in bytes.
-    """
+    """A file of a skill, with its URI, its digest and its size."""
 
     uri: str
+    """URI of the file, which is inside the skill's folder."""
     digest: str
+    """SHA-256 of the file's bytes: ``sha256:`` followed by 64 hexadecimal digits."""
     size: int
+    """Size of the file in bytes."""
 
 
 @value
@@ -44,8 +44,11 @@ class Skill:
     """
 
     uri: str
+    """URI of the skill's ``SKILL.md``."""
     frontmatter: JSONObject
+    """The YAML front matter of ``SKILL.md`` as JSON data."""
     resources: Any
+    """The skill's files as JSON data, or ``"dynamic"`` if the server can't list them."""
 
     @property
     def name(self) -> str:

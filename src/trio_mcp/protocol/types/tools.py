@@ -22,12 +22,10 @@ TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "faile
 
 @value
 class TaskMetadata:
-    """Parameter of a request that should run as a background task (2025-11-25).
-
-    ``ttl`` is in milliseconds.
-    """
+    """Parameter of a request that should run as a background task (2025-11-25)."""
 
     ttl: float | None = None
+    """Milliseconds to keep the task after its creation; `None` lets the server choose."""
 
 
 @value
@@ -168,10 +166,15 @@ class ToolAnnotations:
     """
 
     title: str | None = None
+    """Display name of the tool, for people."""
     read_only_hint: bool | None = None
+    """True if the tool changes nothing; `None` means false."""
     destructive_hint: bool | None = None
+    """True if the tool may delete or overwrite things, false if it only adds; `None` means true."""
     idempotent_hint: bool | None = None
+    """True if another call with the same arguments has no further effect; `None` means false."""
     open_world_hint: bool | None = None
+    """True if the tool interacts with external entities, such as the web; `None` means true."""
 
     def resolved(self) -> ToolAnnotations:
         """Return these annotations with the specification's defaults filled in.
@@ -192,6 +195,8 @@ class ToolExecution:
     """Says whether a call of the tool may, must or must not run as a background task (2025-11-25 only)."""
 
     task_support: Literal["forbidden", "optional", "required"] | None = None
+    """Whether calls can't (``forbidden``), may (``optional``) or must (``required``) run as tasks; `None` means
+    ``forbidden``."""
 
 
 @value
@@ -202,14 +207,23 @@ class Tool:
     """
 
     name: str
+    """Unique name of the tool, for programs."""
     input_schema: JSONObject
+    """JSON Schema of the arguments, with the type ``object``."""
     title: str | None = since("2025-06-18")
+    """Display name, for people; `None` to show ``annotations.title`` or ``name``."""
     description: str | None = None
+    """What the tool does, as a hint for the model."""
     output_schema: JSONObject | None = since("2025-06-18")
+    """JSON Schema of the structured content of results; `None` if there is no schema."""
     annotations: ToolAnnotations | None = since("2025-03-26")
+    """Hints about the tool's behavior, which are untrusted unless the server is trusted."""
     icons: list[Icon] | None = since("2025-11-25")
+    """Icons that a client can show to the user."""
     execution: ToolExecution | None = since("2025-11-25", until="2025-11-25")
+    """Whether calls of the tool can run as background tasks (2025-11-25 only)."""
     meta: JSONObject | None = since("2025-06-18")
+    """The ``_meta`` object, for metadata."""
 
     if not TYPE_CHECKING:  # hide the names of other SDKs from type checkers, so that these suggest the real names
         inputSchema = Renamed("input_schema")
@@ -255,9 +269,13 @@ class CallToolResult:
     """
 
     content: list[ContentBlock] = attrs.field(factory=list[ContentBlock])
+    """Output of the tool as content blocks, for the model."""
     structured_content: Any = since("2025-06-18")
+    """Output of the tool as JSON data; `None` if there is no structured output."""
     is_error: bool | None = None
+    """True if the tool failed, so that ``content`` explains the failure; `None` means false."""
     meta: JSONObject | None = None
+    """The ``_meta`` object, for metadata."""
     schema_error: str | None = local()
     """Description of the fault if the structured content doesn't match the output schema that the server listed for the
     tool. The client sets this field, which is never sent. `None` if the content matches, or if the client hasn't listed
