@@ -29,9 +29,13 @@ class ElicitFormParams:
     """
 
     message: str
+    """Text that tells the user which information the server requests."""
     requested_schema: JSONObject
+    """JSON Schema of the form: an object without nested properties."""
     task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    """Runs the request as a background task (2025-11-25 only); `None` for a normal request."""
     meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
+    """The ``_meta`` object, for metadata (legacy revisions only)."""
 
 
 @value
@@ -44,11 +48,17 @@ class ElicitURLParams:
     _SINCE: ClassVar = "2025-11-25"
 
     message: str
+    """Text that tells the user why to visit the URL."""
     url: str
+    """The URL for the user to visit, with the scheme http or https."""
     elicitation_id: str | None = since("2025-11-25", until="2025-11-25")
+    """Unique id of the elicitation (2025-11-25 only, where it is required)."""
     mode: Literal["url"] = "url"
+    """Always ``url``."""
     task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    """Runs the request as a background task (2025-11-25 only); `None` for a normal request."""
     meta: JSONObject | None = since("2025-11-25", until="2025-11-25")
+    """The ``_meta`` object, for metadata (legacy revisions only)."""
 
 
 ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
@@ -62,8 +72,11 @@ class ElicitResult:
     """
 
     action: Literal["accept", "decline", "cancel"]
+    """``accept`` if the user agreed, ``decline`` if the user refused, ``cancel`` if the user didn't choose."""
     content: JSONObject | None = None
+    """Values that the user entered, by property name; `None` unless a form was accepted."""
     meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
+    """The ``_meta`` object, for metadata (legacy revisions only)."""
 
 
 def check_form_schema(schema: object) -> None:

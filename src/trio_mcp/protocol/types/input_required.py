@@ -22,7 +22,9 @@ class InputRequest:
     """
 
     method: Askable
+    """Method of the request, such as ``elicitation/create``."""
     params: JSONObject | None = None
+    """Parameters of the request as JSON data; `None` if the request has no parameters."""
 
 
 @value

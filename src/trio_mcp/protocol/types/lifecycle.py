@@ -19,23 +19,20 @@ from ..fields import JSONObject, as_object, since, wire_name
 
 @value
 class Roots:
-    """The client capability ``roots``, with which a server can ask for the client's directories and files.
-
-    If ``list_changed`` is true, the client notifies the server when its roots change (legacy revisions).
-    """
+    """The client capability ``roots``, with which a server can ask for the client's directories and files."""
 
     list_changed: bool | None = since("2024-11-05", until="2025-11-25")
+    """True if the client notifies the server when its roots change (legacy revisions only)."""
 
 
 @value
 class Sampling:
-    """The client capability ``sampling``, with which a server can request answers of the client's model.
-
-    Each of the sub-capabilities ``context`` and ``tools`` is declared by an empty object.
-    """
+    """The client capability ``sampling``, with which a server can request answers of the client's model."""
 
     context: JSONObject | None = since("2025-11-25")
+    """Empty object if the client supports ``include_context`` in sampling requests; `None` if it doesn't."""
     tools: JSONObject | None = since("2025-11-25")
+    """Empty object if the client supports tools in sampling requests; `None` if it doesn't."""
 
 
 @value
@@ -46,7 +43,9 @@ class Elicitation:
     """
 
     form: JSONObject | None = since("2025-11-25")
+    """Empty object if the client can show forms; this is implied if ``url`` is `None` too."""
     url: JSONObject | None = since("2025-11-25")
+    """Empty object if the client can send the user to a URL; `None` if it can't."""
 
 
 @value
@@ -57,8 +56,11 @@ class TasksCapability:
     """
 
     list: JSONObject | None = None
+    """Empty object if ``tasks/list`` is supported; `None` if it isn't."""
     cancel: JSONObject | None = None
+    """Empty object if ``tasks/cancel`` is supported; `None` if it isn't."""
     requests: JSONObject | None = None
+    """The requests that can run as tasks, such as ``{"tools": {"call": {}}}``."""
 
 
 @value
@@ -67,10 +69,15 @@ class ClientCapabilities:
     revisions)."""
 
     experimental: JSONObject | None = None
+    """Settings of non-standard capabilities, keyed by their names."""
     roots: Roots | None = None
+    """Present if the client shares directories or files with servers."""
     sampling: Sampling | None = None
+    """Present if the client answers sampling requests with its model."""
     elicitation: Elicitation | None = since("2025-06-18")
+    """Present if the client can ask its user for input."""
     tasks: TasksCapability | None = since("2025-11-25", until="2025-11-25")
+    """Present if requests to the client can run as background tasks (2025-11-25 only)."""
     extensions: JSONObject | None = None
     """The settings of each extension, keyed by its identifier. The schemas of legacy revisions lack this member, but
     SEP-2133 uses it in ``initialize``."""
@@ -111,33 +118,28 @@ def _declares(owner: object, path: str) -> bool:
 
 @value
 class PromptsCapability:
-    """The server capability ``prompts``, which a server declares if it has prompts.
-
-    If ``list_changed`` is true, the server notifies clients when its list of prompts changes.
-    """
+    """The server capability ``prompts``, which a server declares if it has prompts."""
 
     list_changed: bool | None = None
+    """True if the server notifies clients when its list of prompts changes."""
 
 
 @value
 class ResourcesCapability:
-    """The server capability ``resources``, which a server declares if it has resources.
-
-    If ``subscribe`` is true, the server notifies clients when a subscribed resource changes.
-    """
+    """The server capability ``resources``, which a server declares if it has resources."""
 
     subscribe: bool | None = None
+    """True if clients can subscribe to changes of a resource's contents."""
     list_changed: bool | None = None
+    """True if the server notifies clients when its list of resources changes."""
 
 
 @value
 class ToolsCapability:
-    """The server capability ``tools``, which a server declares if it has tools.
-
-    If ``list_changed`` is true, the server notifies clients when its list of tools changes.
-    """
+    """The server capability ``tools``, which a server declares if it has tools."""
 
     list_changed: bool | None = None
+    """True if the server notifies clients when its list of tools changes."""
 
 
 @value
@@ -145,12 +147,19 @@ class ServerCapabilities:
     """The capabilities that a server declares, in the results of ``initialize`` and ``server/discover``."""
 
     experimental: JSONObject | None = None
+    """Settings of non-standard capabilities, keyed by their names."""
     logging: JSONObject | None = None
+    """Empty object if the server sends log messages; `None` if it doesn't."""
     completions: JSONObject | None = since("2025-03-26")
+    """Empty object if the server suggests values for arguments; `None` if it doesn't."""
     prompts: PromptsCapability | None = None
+    """Present if the server has prompts."""
     resources: ResourcesCapability | None = None
+    """Present if the server has resources."""
     tools: ToolsCapability | None = None
+    """Present if the server has tools."""
     tasks: TasksCapability | None = since("2025-11-25", until="2025-11-25")
+    """Present if requests to the server can run as background tasks (2025-11-25 only)."""
     extensions: JSONObject | None = None
     """The settings of each extension, keyed by its identifier. See `ClientCapabilities`."""
 
@@ -166,15 +175,16 @@ CacheScope: TypeAlias = Literal["public", "private"]
 
 @value
 class Icon:
-    """An icon to show beside a name.
-
-    ``src`` is an https or data URI. ``theme`` is ``light`` or ``dark``.
-    """
+    """An icon to show beside a name."""
 
     src: str
+    """URI of the image: an http, https or ``data:`` URI."""
     mime_type: str | None = None
+    """MIME type of the image, such as ``image/png``; `None` for the type that ``src`` has."""
     sizes: list[str] | None = None
+    """Sizes such as ``48x48``, or ``any`` for scalable images; `None` for all sizes."""
     theme: Literal["light", "dark"] | None = None
+    """The background that suits the icon, ``light`` or ``dark``; `None` for both."""
 
 
 @value
@@ -185,11 +195,17 @@ class Implementation:
     """
 
     name: str
+    """Name of the program, such as ``weather-server``."""
     version: str
+    """Version of the program."""
     title: str | None = since("2025-06-18")
+    """Display name, for people; `None` to show ``name``."""
     description: str | None = since("2025-11-25")
+    """What the program does, in words for people."""
     icons: list[Icon] | None = since("2025-11-25")
+    """Icons that a client can show to the user."""
     website_url: str | None = since("2025-11-25")
+    """URL of the program's website."""
 
 
 @value

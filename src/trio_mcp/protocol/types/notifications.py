@@ -18,13 +18,21 @@ class LogLevel(StrEnum):
     """Severity of a log message, from the lowest to the highest (RFC 5424, section 6.2.1)."""
 
     DEBUG = "debug"
+    """Details for debugging."""
     INFO = "info"
+    """Normal events, such as the progress of an operation."""
     NOTICE = "notice"
+    """Normal but significant events, such as changes of the configuration."""
     WARNING = "warning"
+    """Conditions that could lead to an error."""
     ERROR = "error"
+    """Failures of an operation."""
     CRITICAL = "critical"
+    """Critical conditions, such as the failure of a component."""
     ALERT = "alert"
+    """Conditions that require immediate action, such as corrupted data."""
     EMERGENCY = "emergency"
+    """The system is unusable."""
 
 
 DEFAULT_LOG_LEVEL: Final = LogLevel.INFO
@@ -100,9 +108,13 @@ class LogParams:
     """
 
     level: str
+    """Severity of the message, usually a value of `LogLevel`."""
     data: Any
+    """The content of the message: a string, an object or any other JSON value."""
     logger: str | None = None
+    """Name of the logger that sent the message; `None` if it has no name."""
     meta: JSONObject | None = None
+    """The ``_meta`` object, for metadata."""
 
 
 @value
@@ -127,9 +139,13 @@ class SubscriptionFilter:
     """The kinds of changes for which a client requests notifications with ``subscriptions/listen``."""
 
     tools_list_changed: bool | None = None
+    """True to be notified when the server's list of tools changes."""
     prompts_list_changed: bool | None = None
+    """True to be notified when the server's list of prompts changes."""
     resources_list_changed: bool | None = None
+    """True to be notified when the server's list of resources changes."""
     resource_subscriptions: list[str] | None = None
+    """URIs of the resources for whose changes the client wants notifications."""
     task_ids: list[str] | None = None
     """Ids of background tasks of the extension ``io.modelcontextprotocol/tasks``."""
     extensions: list[str] | None = None

@@ -28,30 +28,32 @@ LARGEST_CARD: Final = 64 * 1024
 
 @value
 class SourceRepository:
-    """The repository of a server's source code.
-
-    ``source`` is the hosting service, such as ``github``. ``subfolder`` is the server's folder in the repository.
-    ``id`` is the hosting service's identifier of the repository.
-    """
+    """The repository of a server's source code."""
 
     url: str
+    """URL of the repository."""
     source: str
+    """The hosting service, such as ``github``."""
     subfolder: str | None = None
+    """Path of the server's folder in the repository; `None` for the root."""
     id: str | None = None
+    """The hosting service's identifier of the repository."""
 
 
 @value
 class CardRemote:
-    """An HTTP endpoint of a server, as listed in a server card.
-
-    ``url`` may contain ``{variables}``. ``headers`` and ``variables`` describe the values that the user must provide.
-    """
+    """An HTTP endpoint of a server, as listed in a server card."""
 
     type: str
+    """Transport of the endpoint, normally ``streamable-http``."""
     url: str
+    """URL of the endpoint, which may contain variables in braces."""
     supported_protocol_versions: list[str] | None = None
+    """Protocol revisions that the endpoint supports; `None` if not specified."""
     headers: list[JSONObject] | None = None
+    """Descriptions of the HTTP headers that clients must or may send."""
     variables: JSONObject | None = None
+    """Descriptions of the variables in ``url``, keyed by their names."""
 
 
 @value
@@ -63,14 +65,23 @@ class ServerCard:
     """
 
     name: str
+    """Unique name: a reversed domain, a slash and a name, like ``com.example/weather``."""
     version: str
+    """Exact version of the server, such as ``1.0.2``."""
     description: str
+    """What the server does, in 1 to 100 characters."""
     title: str | None = None
+    """Display name of 1 to 100 characters; `None` to show ``name``."""
     website_url: str | None = None
+    """URL of the server's website."""
     repository: SourceRepository | None = None
+    """Repository of the server's source code; `None` if not specified."""
     icons: list[Icon] | None = None
+    """Icons that a client can show to the user."""
     remotes: list[CardRemote] | None = None
+    """The server's HTTP endpoints; `None` if not specified."""
     meta: JSONObject | None = None
+    """The ``_meta`` object, for metadata."""
 
     @property
     def endpoint(self) -> CardRemote | None:
