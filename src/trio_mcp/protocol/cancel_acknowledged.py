@@ -29,12 +29,10 @@ CANCEL_STATES: Final[frozenset[object]] = frozenset(get_args(CancelState))
 
 @frozen
 class CancelSettings:
-    """The settings that a server declares for the extension `CancelAcknowledged`.
-
-    ``max_wait_ms`` is the longest time that the server waits until a cancelled call has stopped.
-    """
+    """The settings that a server declares for the extension `CancelAcknowledged`."""
 
     max_wait_ms: int = 30_000
+    """Maximum milliseconds that the server waits until a cancelled call has stopped."""
 
 
 @frozen
@@ -92,10 +90,15 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
     """
 
     max_wait: float = 30.0
+    """Maximum seconds that the server waits until a cancelled call has stopped, at most 86,400."""
     name: str = attrs.field(default=NAME, init=False)
+    """Always ``trio-mcp/cancelAcknowledged``."""
     server: CancelSettings = attrs.field(factory=CancelSettings, init=False)
+    """Settings that servers declare, with ``max_wait`` in milliseconds."""
     client: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False)
+    """Settings that clients declare: always an empty dict."""
     since: str = attrs.field(default="2024-11-05", init=False)
+    """The first protocol revision in which the extension is declared: always ``2024-11-05``."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()

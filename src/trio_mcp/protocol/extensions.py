@@ -87,9 +87,13 @@ class Extension(Generic[S, C]):
     """
 
     name: str
+    """Name of the extension: a prefix, a slash and a name, like ``com.example/search``."""
     server: S = attrs.field(factory=cast("Any", dict), kw_only=True)
+    """Settings that servers declare: an instance of an attrs class, or a dict."""
     client: C = attrs.field(factory=cast("Any", dict), kw_only=True)
+    """Settings that clients declare: an instance of an attrs class, or a dict."""
     since: str = attrs.field(default="2024-11-05", kw_only=True, validator=attrs.validators.in_(REVISIONS))
+    """The first protocol revision in which the extension is declared."""
     _rows: list[Method] = attrs.field(factory=list[Method], init=False)
     """The methods and notifications of the extension."""
     _has_logged: bool = attrs.field(default=False, init=False)

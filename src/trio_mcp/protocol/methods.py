@@ -15,37 +15,39 @@ Sender: TypeAlias = Literal["client", "server", "both"]
 
 @frozen
 class Method:
-    """One MCP method: its name, its sender, its parameters and result, and the protocol revisions that define it.
-
-    - ``result``: `None` for notifications.
-    - ``since``, ``until``: the first and last revision that have the method.
-    - ``may_ask``: a modern server may return ``InputRequiredResult``.
-    - ``cacheable``: a modern result has ``ttlMs`` and ``cacheScope``.
-    - ``streams``: the request stays open for notifications until its result.
-    - ``tells_failures``: a failure of its handler is a result with ``isError``, which is shown to the model (2025-11-25
-      tools, Error Handling).
-    - ``of_request``: a notification belongs to a request in flight.
-    - ``extension``: the name of the extension that has the method. `None` is the specification.
-    - ``requires_client``: the client must have declared that extension.
-    - ``scopes``: scopes that a message of an extension needs, if callers are authorized.
-    - ``ahead``: a request doesn't count against the limit of requests in flight, but has its own limit.
-    """
+    """One MCP method: its name, its sender, its parameters and result, and the protocol revisions that define it."""
 
     name: str
+    """Name of the method in messages, such as ``tools/call``."""
     sender: Sender
+    """The side that sends the method: ``client``, ``server`` or ``both``."""
     params: Any
+    """Class of the parameters."""
     result: Any = None
+    """Class of the result; `None` for notifications."""
     since: str = "2024-11-05"
+    """The first protocol revision that has the method."""
     until: str | None = None
+    """The last protocol revision that has the method; `None` for no end."""
     may_ask: bool = False
+    """True if a modern server may return an ``InputRequiredResult``."""
     cacheable: bool = False
+    """True if modern results have ``ttlMs`` and ``cacheScope``, so that clients can cache them."""
     streams: bool = False
+    """True if the request stays open for notifications until its result."""
     tells_failures: bool = False
+    """True if a failed handler returns a result with ``isError``, which the model can read. (2025-11-25 tools, Error
+    Handling.)"""
     of_request: bool = False
+    """True if the notification belongs to a request in flight."""
     extension: str | None = None
+    """Name of the extension that defines the method; `None` for the specification."""
     requires_client: bool = False
+    """True if the client must have declared the extension."""
     scopes: frozenset[str] = frozenset()
+    """OAuth scopes that the caller's token must have, if the server requires tokens."""
     ahead: bool = False
+    """True if the request has its own limit, instead of the limit of requests in flight."""
 
     @property
     def is_request(self) -> bool:

@@ -24,6 +24,7 @@ class Revision:
     """
 
     name: str
+    """Name of the revision, which is its date, such as ``2025-11-25``."""
     handshake: bool
     """True if connections open with ``initialize``. Otherwise, each request has its version and capabilities in
     ``_meta``."""

@@ -42,7 +42,9 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
     """
 
     name: str = attrs.field(default=APPS_EXTENSION, init=False)
+    """Always ``io.modelcontextprotocol/ui``."""
     client: AppsSettings = attrs.field(factory=lambda: AppsSettings([APP_TYPE]), init=False)
+    """Settings that hosts declare: the MIME type of views."""
 
     def _register(self, server: Any) -> None:
         """Allow the tools of ``server`` to have views, because the server has the Apps extension."""
