@@ -30,14 +30,12 @@ ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
 @frozen
 class Change:
     """A change that the server reported: the list of ``tools``, ``prompts`` or ``resources`` changed, or a ``resource``
-    has new contents.
-
-    ``uri`` is the URI of the changed resource, which may be a part of the subscribed resource; `None` for lists.
-    """
+    has new contents."""
 
     kind: ChangeKind
     """Kind of the change: `tools`, `prompts`, `resources` or `resource`."""
     uri: str | None = None
+    """URI of the changed resource, or of the changed part of a subscribed resource; `None` if a list changed."""
 
 
 def change_in(event: NotificationReceived) -> Change | None:

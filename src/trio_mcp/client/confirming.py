@@ -51,7 +51,6 @@ _ROUNDING_MS: Final = 2
 class CallEnding:
     """How a call ended that was cancelled inside a `confirm_cancels` block.
 
-    ``method`` is the method of the call, and ``name`` the name of its tool or prompt, or the URI of its resource.
     ``state`` is one of
 
     - ``stopped``: the handler, its tasks and its cleanup have ended; with ``never_ran``, the handler hadn't begun
@@ -65,20 +64,24 @@ class CallEnding:
     - ``silent``: the server didn't answer in time
     - ``undeclared``: the server, or this client, has not declared ``trio-mcp/cancelAcknowledged``
     - ``unsent``: the call was never sent
-
-    ``seconds`` is how long the wait took. ``cleanup`` is the duration of the cleanup as the server reports it; `None`
-    if the server reports none, or one that is longer than the call. ``behind`` is the state at the server behind a
-    proxy, if the proxy knows it.
     """
 
     method: str
+    """Method of the call, such as ``tools/call``."""
     name: str | None
+    """Name of the tool or prompt, or URI of the resource; `None` for other methods."""
     state: EndState
+    """How the call ended, as far as the client knows, such as ``stopped`` or ``unknown``."""
     seconds: float
+    """Seconds that the client waited for the confirmation."""
     cleanup: float | None = None
+    """Seconds that the cleanup took, as reported by the server; `None` if unknown, or if longer than the call."""
     never_ran: bool = False
+    """True if the call was cancelled before its handler began."""
     outcome: Literal["result", "error"] | None = None
+    """Kind of the reply if the call had finished: ``result`` or ``error``; otherwise `None`."""
     behind: str | None = None
+    """State of the call at the server behind a proxy; `None` if unknown."""
 
 
 @contextmanager

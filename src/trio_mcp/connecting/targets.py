@@ -68,8 +68,11 @@ class Address:
     url: str = attrs.field(validator=_is_spoken)
     """The URL of the server."""
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True, repr=False)
+    """HTTP headers to send with each request, or when a WebSocket opens."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
+    """TLS settings; `None` for the default settings."""
     auth: ClientAuth | None = attrs.field(default=None, kw_only=True)
+    """Gets the tokens that the server requires: see `open_http`; `None` sends no tokens."""
     cookies: bool = attrs.field(default=True, kw_only=True)
     """False if the server's cookies are ignored over HTTP: see `open_http`."""
     on_request: OnRequest | None = attrs.field(default=None, kw_only=True, repr=False)

@@ -50,8 +50,11 @@ class CodedError(MCPError):
             )
         super().__init__(code, message, data)
         self.code = code
+        """Code of the JSON-RPC error, an integer."""
         self.message = message
+        """Message of the JSON-RPC error, which the peer sees."""
         self.data = data
+        """Further data of the JSON-RPC error, as JSON data; `None` if there is none."""
 
     def __str__(self) -> str:
         return f"{clean(self.message)} ({self.code})"
@@ -66,8 +69,11 @@ class PeerError(MCPError):
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(code, message, data)
         self.code = code
+        """Code of the JSON-RPC error, as received."""
         self.message = message
+        """Message of the JSON-RPC error, as received."""
         self.data = data
+        """Further data of the JSON-RPC error, as received; `None` if there is none."""
 
     def __str__(self) -> str:
         return f"the peer answered: {clean(self.message)} ({self.code})"

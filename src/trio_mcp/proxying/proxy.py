@@ -136,7 +136,9 @@ class Proxy:
         self._upstream = upstream
         self._shared_extensions = shared_extensions
         self.limits = limits or DEFAULT_LIMITS
+        """Limits on the resources that clients of the proxy may use."""
         self.info = Implementation(name or "proxy", version("trio-mcp"))
+        """Name and version that the proxy reports about itself."""
         self._load = Load()
         self._task_owners = TaskOwners()
 

@@ -245,15 +245,14 @@ class DetachedCall(Owner):
 
 @frozen
 class Progress:
-    """The values in one progress notification, which the peer sent about an outgoing call.
-
-    ``progress`` increases with each notification. ``total`` has the same unit as ``progress``. ``message`` is text for
-    people.
-    """
+    """The values in one progress notification, which the peer sent about an outgoing call."""
 
     progress: float
+    """Progress so far, which increases with each notification."""
     total: float | None = None
+    """Value of ``progress`` at the end, in the same unit; `None` if unknown."""
     message: str | None = None
+    """Description of the current progress, for people; `None` if there is none."""
 
 
 OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]

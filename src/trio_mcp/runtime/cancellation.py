@@ -48,15 +48,14 @@ class CancelCause(StrEnum):
 
 @frozen
 class Cancellation:
-    """Why and when a request was cancelled.
-
-    ``cause``: what cancelled the request. ``reason``: the text that the cancelling side gave, or `None`. ``at``: the
-    time on trio's clock (`trio.current_time`).
-    """
+    """Why and when a request was cancelled."""
 
     cause: CancelCause
+    """What cancelled the request."""
     reason: str | None
+    """Text that the cancelling side gave; `None` if it gave no reason."""
     at: float
+    """Time of the cancellation in seconds on trio's clock (`trio.current_time`)."""
 
     @property
     def text(self) -> str:

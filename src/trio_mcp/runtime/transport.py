@@ -44,11 +44,16 @@ class ConnectionLost(MCPError):
         command: str | None = None,
     ) -> None:
         self.reason = clean(reason)
+        """Why the connection was lost or couldn't be opened, on one line."""
         super().__init__(self.reason)
         self.exit_status = exit_status
+        """Exit status of the child process, negative for a signal; `None` if there is none."""
         self.stderr = stderr
+        """Last lines of the child process on standard error; otherwise empty."""
         self.stdout = stdout
+        """Last output lines of the child process that weren't messages, if connecting failed."""
         self.command = command
+        """The command as given, if its connection couldn't be opened; otherwise `None`."""
 
     def __str__(self) -> str:
         text = self.reason
@@ -278,11 +283,16 @@ class HTTPError(MCPError):
         session_lost: bool = False,
     ) -> None:
         self.status = status
+        """HTTP status of the response; `None` if no response arrived."""
         self.reason = clean(reason)
+        """Why the exchange failed, on one line."""
         self.body = clean(body)
+        """Text of the response, up to 500 characters; empty if there is none."""
         super().__init__(status, self.reason, self.body)
         self.retry_after = retry_after
+        """Seconds in the server's ``Retry-After`` header; `None` if there is none."""
         self.session_lost = session_lost
+        """True if a legacy server no longer has the session of the request."""
 
     @classmethod
     def _refused(cls, status: int, body: str, retry_after: float | None = None, location: str = "") -> HTTPError:

@@ -76,9 +76,9 @@ class TrustedProxies:
     ignored.
 
     Args:
-      networks: addresses (``"127.0.0.1"``) and networks (``"10.0.0.0/8"``) of the proxies, or ``"unix"`` for proxies
+      networks: Addresses (``"127.0.0.1"``) and networks (``"10.0.0.0/8"``) of the proxies, or ``"unix"`` for proxies
           that connect to a Unix socket.
-      header: the header to which each proxy appends the address of its peer: ``X-Forwarded-For``, another list of that
+      header: The header to which each proxy appends the address of its peer: ``X-Forwarded-For``, another list of that
           form, a header with a single address (``X-Real-IP``), or ``Forwarded`` (RFC 7239).
 
     Raises:
