@@ -36,8 +36,10 @@ class AuthorizationError(MCPError):
 
     def __init__(self, reason: str, *, code: str | None = None) -> None:
         self.reason = clean(reason)
+        """Why the client got no token, on one line and without secrets."""
         super().__init__(self.reason)
         self.code = code
+        """The OAuth error that a server sent, such as ``access_denied``; `None` if there is none."""
 
 
 class SignInNeeded(AuthorizationError):

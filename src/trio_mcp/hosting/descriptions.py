@@ -201,9 +201,13 @@ class MemberUnavailable(MCPError):
     ) -> None:
         super().__init__(member, reason)
         self.member = member
+        """Name of the server in the group."""
         self.reason = reason
+        """Why the server can't be called, such as ``has failed``."""
         self.error = error
+        """The exception with which the server failed; `None` if it didn't fail."""
         self.stderr = stderr
+        """Last lines of the child process on standard error; otherwise empty."""
 
     def __str__(self) -> str:
         text = f"{self.member!r} {self.reason}"

@@ -295,8 +295,11 @@ class ChangeHint:
     """
 
     previous: ChangeCursor
+    """Position in the change log before the changes."""
     cursor: ChangeCursor
+    """Position in the change log after the changes."""
     changed: Collection[str]
+    """The entries of the change log between the two positions."""
 
 
 class ChangeLog(Protocol):

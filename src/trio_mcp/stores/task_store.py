@@ -44,6 +44,7 @@ class TaskPhase(StrEnum):
     """
 
     WORKING = "working"
+    """The task is running, and has no unanswered input request."""
     INPUT_REQUIRED = "input_required"
     """The task has an unanswered input request. Its handler may continue working in the meantime."""
     ENDED = "ended"

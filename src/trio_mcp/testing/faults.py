@@ -146,6 +146,7 @@ class Delay:
     order."""
 
     seconds: float = attrs.field(validator=attrs.validators.ge(0))
+    """Duration of the delay in seconds, at least 0."""
 
 
 @frozen
@@ -168,6 +169,7 @@ class Garble:
     """A fault: truncate the message, and keep the connection. ``at`` is the fraction of the bytes that arrives."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
+    """Fraction of the message's bytes that arrives, from 0 to 1."""
 
 
 @frozen
@@ -175,6 +177,7 @@ class Cut:
     """A fault: truncate the message like `Garble`, then lose the connection."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
+    """Fraction of the message's bytes that arrives, from 0 to 1."""
 
 
 @frozen
@@ -195,6 +198,7 @@ class MessageInTransit:
     number: int
     """The number of earlier messages in the same direction."""
     message: bytes
+    """The bytes of the message, normally JSON."""
 
     @property
     def method(self) -> str | None:
@@ -223,12 +227,19 @@ class RandomFaults:
     """
 
     seed: int
+    """Seed of the random numbers."""
     delay: float = _probability()
+    """Probability of `Delay`, from 0 to 1."""
     drop: float = _probability()
+    """Probability of `Drop`, from 0 to 1."""
     duplicate: float = _probability()
+    """Probability of `Duplicate`, from 0 to 1."""
     garble: float = _probability()
+    """Probability of `Garble`, from 0 to 1."""
     cut: float = _probability()
+    """Probability of `Cut`, from 0 to 1."""
     disconnect: float = _probability()
+    """Probability of `Disconnect`, from 0 to 1."""
     max_delay: float = attrs.field(default=1.0, kw_only=True, validator=attrs.validators.ge(0))
     """The longest delay, in seconds. Delays are drawn evenly from 0 to this value."""
     after: int = attrs.field(default=0, kw_only=True)

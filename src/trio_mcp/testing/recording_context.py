@@ -114,7 +114,9 @@ class SentMessage:
     """A request or a notification that a handler sent, as the JSON data in the message."""
 
     method: str
+    """Method of the message, such as ``notifications/progress``."""
     params: JSONObject | None
+    """Parameters of the message as JSON data; `None` if it has no parameters."""
 
 
 C = TypeVar("C", bound=type)

@@ -31,7 +31,9 @@ class UnexpectedMessage(AssertionError):
         lines += [f"  {fault}" for fault in faults]
         super().__init__("\n".join(lines + _latest(transcript)))
         self.expected = expected
+        """The pattern that the message should have matched."""
         self.got = got
+        """The message as received, as JSON data."""
 
 
 class MissingMessage(AssertionError):
@@ -45,7 +47,9 @@ class MissingMessage(AssertionError):
         lines = [f"no message arrived: {reason}", f"  expected: {shown(expected)}"]
         super().__init__("\n".join(lines + _latest(transcript)))
         self.expected = expected
+        """The pattern that the message should have matched."""
         self.ended = ended
+        """True if the connection ended, false if the time ran out."""
 
 
 def _latest(transcript: Transcript) -> list[str]:

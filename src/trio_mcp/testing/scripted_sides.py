@@ -45,6 +45,7 @@ class ScriptedClient(ScriptedPeer):
         self.revision: Revision | None = None
         """The protocol revision of the client's requests; `None` before `open`."""
         self.capabilities: JSONObject = {}
+        """The capabilities that the client declares, as JSON data; empty before `open`."""
         self._last_id = 0
 
     async def open(

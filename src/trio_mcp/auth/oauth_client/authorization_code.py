@@ -367,6 +367,7 @@ class OAuth(OAuthClient):
     client_id: str | None = None
     """The client id, if the client is already registered at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
+    """The client's secret at the authorization server; `None` for a public client."""
     issuer: str | None = None
     """The authorization server that ``client_id`` and ``client_secret`` belong to, compared character by character
     except for a trailing slash. Without an issuer, a ``client_secret`` is sent to the first authorization server that

@@ -57,6 +57,7 @@ class PreregisteredClient:
     """The method with which the client authenticates. `None` means the best method that the credentials allow and the
     authorization server supports."""
     issuer: str | None = None
+    """URL of the authorization server that gets the credentials; `None` for the first that is named."""
 
 
 class ClientBindings:

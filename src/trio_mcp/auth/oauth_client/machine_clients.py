@@ -48,6 +48,7 @@ class ClientCredentials(_MachineClient):
     """
 
     client_id: str
+    """The client id at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False, kw_only=True)
     """The client's secret at the authorization server, or an async function that returns it."""
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False, kw_only=True)
@@ -84,6 +85,7 @@ class WorkloadIdentity(_MachineClient):
     """
 
     assertion: _Text = attrs.field(repr=False)
+    """The JWT of the platform, or an async function that returns the current one."""
     client_id: str | None = attrs.field(default=None, kw_only=True)
     """The client id at the authorization server; `None` if the assertion identifies the client."""
     issuer: str | None = attrs.field(default=None, kw_only=True)
@@ -110,6 +112,7 @@ class EnterpriseManaged(_MachineClient):
     idp_client: PreregisteredClient = attrs.field(kw_only=True)
     """The client's registration at the identity provider."""
     subject_token: _Text = attrs.field(repr=False, kw_only=True)
+    """The user's ID token from ``idp_issuer``, or an async function that returns the current one."""
     client: PreregisteredClient = attrs.field(kw_only=True)
     """The client's registration at the authorization server of the MCP server."""
     idp_token_endpoint: str | None = attrs.field(default=None, kw_only=True)
