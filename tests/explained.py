@@ -189,7 +189,7 @@ def body_of(kind: type) -> list[ast.stmt]:
     return classes_in(kind.__module__).get(kind.__name__, [])
 
 
-ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
+ARGUMENT = re.compile(r"^(?: {2}){1,2}(\w+): (.*(?:\n {6}.*)*)", re.MULTILINE)
 DOCUMENTS = re.compile(r"`(\w+)` documents (?:them|these)")
 
 

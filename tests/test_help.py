@@ -50,12 +50,11 @@ def test_help_of_a_function_lists_every_keyword_or_names_its_options_class(name:
 
 @pytest.mark.parametrize("name", sorted(WITH_FIELDS))
 def test_help_of_a_class_describes_every_field(name: str) -> None:
-    """Under the field, or in the text of the class. The specification describes the fields of its types."""
+    """Under the field, or in the text of the class."""
     kind = WITH_FIELDS[name]
     fields = kind.__annotations__ if is_typeddict(kind) else [each.name for each in attrs.fields(kind) if each.init]
     shown = shown_by_help(kind)
-    has_no_texts = kind.__module__.startswith("trio_mcp.protocol.") or name in LISTED_IN
-    told = r"\n  {0}: " if has_no_texts else r"\n  {0}: .*\n      \S|``{0}``|\n    {0}: \S"
+    told = r"\n  {0}: " if name in LISTED_IN else r"\n  {0}: .*\n      \S|``{0}``|\n    {0}: \S"
     assert [each for each in fields if each[0] != "_" and not re.search(told.format(each), shown)] == []
 
 

@@ -152,6 +152,18 @@ def test_generated_reference_pages_are_up_to_date() -> None:
     assert {path.name for path, text in expected.items() if not path.exists() or path.read_text() != text} == set()
 
 
+def test_every_field_of_a_public_class_has_a_meaning_on_the_reference_pages() -> None:
+    fields = {
+        f"{section}: {told.name}.{each.name}": each.sentence
+        for section, explained_names in sections().items()
+        for told in explained_names
+        for each in told.members
+        if each.parameters is None
+    }
+    assert len(fields) > 1000
+    assert [name for name, sentence in fields.items() if not sentence] == []
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for path, text in pages():
