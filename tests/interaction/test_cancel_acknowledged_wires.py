@@ -182,7 +182,7 @@ async def test_confirm_cancels_reports_state_finished_for_a_call_whose_task_has_
     assert [(each.state, each.outcome) for each in endings] == [("finished", "result")]
 
 
-def test_requests_about_a_task_repeat_the_meta_of_its_call_without_the_cancel_token() -> None:
+def test_requests_about_an_mcp_task_send_the_meta_of_its_call_without_the_cancel_token() -> None:
     """Else the server would take them for the call, once the task is over."""
     meta = {"trio-mcp/cancelToken": "t" * 22, "com.example/a": 1}
     assert _meta_of({"name": "work", "_meta": meta}) == {"_meta": {"com.example/a": 1}}

@@ -56,7 +56,7 @@ async def seen_when_left(together: bool) -> Cancellation | None:
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["a shutdown", "the end of input"])
-async def test_cancel_cause_has_the_value_parent_if_the_application_cancels_while_the_connection_ends(
+async def test_cancel_cause_is_parent_if_the_application_cancels_a_connection_that_is_ending(
     together: bool,
 ) -> None:
     for _ in range(ENOUGH):
@@ -86,7 +86,7 @@ async def test_request_that_is_read_while_the_application_is_cancelled_never_run
 
 
 @pytest.mark.parametrize("reason", ["I have seen enough", None])
-async def test_handler_that_cancels_its_own_scope_sees_the_cancel_cause_value_parent_and_its_own_reason(
+async def test_handler_that_cancels_its_own_scope_sees_the_cause_parent_and_the_reason_it_gave(
     reason: str | None,
 ) -> None:
     server, seen = Server("s"), list[Cancellation | None]()

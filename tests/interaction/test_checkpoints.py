@@ -200,7 +200,7 @@ async def opened(era: Era) -> AsyncIterator[World]:
         yield world
 
 
-def test_tests_of_checkpoints_cover_all_public_async_methods() -> None:
+def test_tables_of_checkpoint_tests_contain_all_public_async_methods() -> None:
     assert public_async(Client) | FOR_FORWARDING == set(CLIENT)
     assert public_async(RequestContext) == set(CONTEXT)
     assert public_async(RequestLog) == set(LOG)
@@ -240,7 +240,7 @@ async def test_client_method_called_in_a_cancelled_scope_sends_nothing(
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", [name for name in CONTEXT if name not in LETS_NOBODY_RUN])
-async def test_every_async_context_method_executes_a_trio_checkpoint(
+async def test_every_async_request_context_method_executes_a_trio_checkpoint(
     name: str, era: Era, autojump_clock: object
 ) -> None:
     async def handler(ctx: RequestContext) -> None:
@@ -254,7 +254,7 @@ async def test_every_async_context_method_executes_a_trio_checkpoint(
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", [*CONTEXT, *(f"log.{name}" for name in LOG)])
-async def test_context_method_called_in_a_cancelled_scope_sends_nothing(
+async def test_request_context_method_called_in_a_cancelled_scope_sends_nothing(
     name: str, era: Era, autojump_clock: object
 ) -> None:
     async def handler(ctx: RequestContext) -> None:

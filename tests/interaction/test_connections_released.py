@@ -248,7 +248,9 @@ async def hear_and_go(channel: MemoryTransport) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern", "auto"])
-async def test_connection_to_a_server_that_closes_before_it_answers_is_freed_without_gc(era: str) -> None:
+async def test_connection_to_a_server_that_closes_before_its_answer_is_freed_without_garbage_collection(
+    era: str,
+) -> None:
     async def scenario() -> None:
         ours, theirs = memory_transport_pair()
         async with trio.open_nursery() as nursery:

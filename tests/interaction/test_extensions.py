@@ -131,7 +131,7 @@ async def test_client_and_server_can_read_each_others_extension_settings(server:
     assert seen == [SearcherSettings(wants_scores=True), None]
 
 
-async def test_extension_settings_and_params_have_camel_case_names_in_json(server: Server) -> None:
+async def test_extension_settings_and_params_are_sent_with_camel_case_names(server: Server) -> None:
     async with declaring(server) as client:
         assert (client.server_capabilities.extensions or {})["com.example/search"] == {"maxHits": 100}
         with pytest.raises(PeerError) as caught:
@@ -173,7 +173,9 @@ async def test_extension_request_from_client_without_the_extension_is_refused(se
     assert (caught.value.code, caught.value.data) == expected
 
 
-async def test_extension_notification_of_a_request_is_sent_before_its_answer(server: Server, era: Era) -> None:
+async def test_extension_notification_of_a_request_handler_is_sent_before_the_response(
+    server: Server, era: Era
+) -> None:
     seen: list[Indexed] = []
     async with declaring(server, era=era, on_notification={indexed: seen.append}) as client:
         await client.request(query, Query("trio"))
@@ -395,7 +397,7 @@ def test_extension_name_without_prefix_or_name_is_rejected(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["io.modelcontextprotocol/mine", "dev.mcp/mine", "COM.MCP.tools/mine"])
-def test_extension_names_of_the_specification_are_reserved(name: str) -> None:
+def test_extension_with_a_name_prefix_reserved_by_the_specification_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="reserved"):
         Extension(name)
 
@@ -426,7 +428,7 @@ def test_two_extensions_with_same_name_or_method_are_rejected() -> None:
         Server("s", extensions=[search, other])
 
 
-def test_registering_a_handler_raises_for_handled_client_side_or_undeclared_extension_methods(
+def test_server_handler_for_a_handled_or_client_side_or_undeclared_extension_method_raises(
     server: Server,
 ) -> None:
     with pytest.raises(ValueError, match="already has a handler"):

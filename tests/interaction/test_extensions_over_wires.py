@@ -232,7 +232,7 @@ async def test_extension_request_cancelled_in_the_queue_never_runs(era: Era, aut
 
 
 @pytest.mark.parametrize("moments", range(8))
-async def test_later_request_is_answered_although_a_cancel_crosses_the_reply_of_an_extension_request(
+async def test_request_after_a_cancel_that_arrives_while_an_extension_reply_is_sent_is_answered(
     era: Era, moments: int, autojump_clock: MockClock
 ) -> None:
     gated = Gated()

@@ -176,7 +176,7 @@ async def test_bpl_08_server_limits_bytes_of_incomplete_messages_over_a_unix_soc
             assert await each.answer() == "1900000"
 
 
-async def test_bpl_08_rest_of_a_too_long_line_that_is_skipped_does_not_count_towards_the_byte_limit() -> None:
+async def test_bpl_08_skipped_rest_of_a_too_long_line_does_not_count_towards_the_byte_limit() -> None:
     async with serving(serve_tcp, server(), port=0) as listeners:
         streams = [await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) for _ in range(5)]
         for stream in streams:

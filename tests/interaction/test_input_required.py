@@ -105,7 +105,7 @@ async def test_mr_05_tampered_request_state_is_refused(autojump_clock: MockClock
     assert seen == []
 
 
-async def test_call_with_an_expired_request_state_gets_the_input_requests_again(
+async def test_retry_with_an_expired_request_state_gets_the_input_requests_again(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
@@ -278,7 +278,7 @@ async def test_output_schema_omits_input_required_in_the_return_annotation(autoj
 
 
 @pytest.mark.parametrize("revision", [MODERN, LATEST_LEGACY])
-async def test_handler_that_runs_again_keeps_its_request_state_while_it_waits_for_roots(
+async def test_handler_that_requests_roots_in_a_retry_still_has_the_request_state_of_the_retry(
     autojump_clock: MockClock, revision: str
 ) -> None:
     server, states = Server("s"), list[tuple[str, list[str]]]()

@@ -233,7 +233,7 @@ def check_gauges(load: Load) -> None:
 
 @settings(max_examples=examples(120))
 @given(script=st.lists(steps, min_size=10, max_size=40), hang_up=st.booleans())
-def test_server_under_random_load_answers_or_cancels_each_request_and_counts_none_afterwards(
+def test_server_under_random_load_ends_each_request_and_then_counts_no_request_in_flight(
     script: list[tuple[str, int, int]], hang_up: bool
 ) -> None:
     trio.run(play, script, hang_up, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -163,7 +163,7 @@ async def test_tl_03_sv_01_listed_tool_has_only_fields_of_the_negotiated_revisio
         assert set(tool) == expected
 
 
-def test_tl_03_tl_04_tool_annotations_resolved_returns_defaults_for_missing_hints() -> None:
+def test_tl_03_tl_04_resolved_method_of_tool_annotations_returns_defaults_for_missing_hints() -> None:
     resolved = ToolAnnotations().resolved()
     hints = (resolved.read_only_hint, resolved.destructive_hint, resolved.idempotent_hint, resolved.open_world_hint)
     assert hints == (False, True, False, True)
@@ -434,7 +434,7 @@ async def test_sv_09_ping_is_answered_before_and_after_initialize(
         assert (await peer.request("ping"))["result"] == {}
 
 
-async def test_sv_11_removed_tools_resources_and_prompts_send_list_changed(
+async def test_sv_11_removing_a_tool_resource_or_prompt_sends_a_list_changed_notification(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server) as peer:

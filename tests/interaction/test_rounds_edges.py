@@ -32,7 +32,7 @@ def asking(limits: Limits) -> Server:
 # Bounds
 
 
-async def test_retry_of_a_handler_that_was_cancelled_beyond_the_limit_max_parked_is_refused(
+async def test_retry_is_refused_if_its_waiting_handler_was_cancelled_because_of_max_parked(
     autojump_clock: MockClock,
 ) -> None:
     async with connected(asking(Limits(max_parked=1)), MODERN, ALL) as peer:
@@ -327,7 +327,7 @@ async def test_retry_after_an_elicitation_timeout_returns_the_result_of_the_hand
         assert server.statistics().parked == 0
 
 
-async def test_finally_block_inside_a_running_handler_can_elicit(autojump_clock: MockClock) -> None:
+async def test_handler_can_elicit_in_a_finally_block_after_its_own_timeout_expired(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

@@ -101,7 +101,7 @@ async def test_roots_request_made_by_a_handler_that_awaits_input_is_sent_after_t
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_result_that_is_ready_before_the_retry_is_kept_and_returned(
+async def test_retry_returns_a_result_that_the_handler_produced_before_the_retry_arrived(
     autojump_clock: MockClock, fails: bool
 ) -> None:
     server, ended = Server("s"), trio.Event()

@@ -133,7 +133,7 @@ async def test_all_missing_capabilities_of_a_sampling_request_are_reported_toget
         ("prompts/get", ("return InputRequired", "serve it without stateless=True")),
     ],
 )
-async def test_message_of_the_no_back_channel_error_advises_what_this_kind_of_handler_can_do(
+async def test_no_back_channel_error_of_a_stateless_server_advises_ways_to_get_client_input(
     autojump_clock: MockClock, method: str, advice: tuple[str, ...]
 ) -> None:
     server, refusals = Server("s"), list[str]()
@@ -175,7 +175,7 @@ async def test_sampling_with_tools_is_refused_in_revisions_without_tools_in_samp
     assert revision in refusals[0].message
 
 
-async def test_recording_context_supports_only_the_capabilities_of_its_revision() -> None:
+async def test_recording_context_for_unit_tests_supports_only_the_capabilities_of_its_revision() -> None:
     ctx = RecordingContext(revision="2025-03-26", elicitation=in_turn({"name": "Ann"}))
     assert not ctx.client_supports("elicitation")
     with pytest.raises(CapabilityMissing, match="2025-03-26"):

@@ -167,7 +167,7 @@ def assert_is_stack_of_the_author(text: str) -> None:
     assert "trio_mcp/runtime" not in text
 
 
-async def test_stack_of_a_slow_sync_handler_contains_the_user_code_that_runs_in_its_thread(
+async def test_stack_shown_for_a_slow_sync_handler_contains_the_user_code_in_its_thread(
     clock: MockClock, released: list[Gate]
 ) -> None:
     these = deaf(clock, released)

@@ -89,7 +89,7 @@ def members(kind: type) -> Iterator[str]:
             yield name
 
 
-def test_tests_of_thread_safety_cover_every_server_method() -> None:
+def test_table_of_thread_safety_tests_contains_every_method_of_server() -> None:
     """A new method belongs in one of the tables: see `ActiveRuns.call_in_run` and `Observers`."""
     assert set(members(Server)) == READS | set(CHANGES) - OF_PACKAGE | REFUSED
     assert set(members(Offering)) <= set(members(Server))
@@ -128,7 +128,7 @@ OTHERS: dict[type, set[str]] = {
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.__name__)
-def test_tests_of_thread_safety_cover_every_attribute_that_handlers_can_use(kind: type) -> None:
+def test_table_of_thread_safety_tests_contains_every_attribute_that_handlers_can_use(kind: type) -> None:
     assert set(members(kind)) == OTHERS[kind]
 
 

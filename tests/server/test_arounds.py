@@ -158,7 +158,7 @@ async def test_middleware_registered_first_is_outermost(era: Era) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("method", OFFERED)
-async def test_middleware_runs_only_for_its_registered_methods(method: str, era: Era) -> None:
+async def test_middleware_runs_only_for_requests_with_the_methods_it_is_registered_for(method: str, era: Era) -> None:
     server = shop()
     seen, seen_of_all = seen_by(server, method), seen_by(server)
     async with open_memory(server, era=era) as client:
@@ -566,7 +566,7 @@ def test_middleware_for_an_unsupported_method_raises_at_registration() -> None:
         searches.middleware("no such")
 
 
-def test_server_middleware_called_with_misplaced_arguments_raises_and_shows_the_right_form() -> None:
+def test_middleware_method_of_server_called_with_wrong_arguments_raises_and_shows_the_correct_call() -> None:
     server: Any = Server("s")
     for given in [("tools/call", tell), (["tools/call"],), (tell, "tools/call"), (5,)]:
         with pytest.raises(TypeError, match=r'right:  server.middleware\("tools/call"\)\(function\)'):
@@ -628,7 +628,7 @@ async def no_request(request: ServerRequest, next: Next) -> Any:
     ("function", "words"),
     [(no_return, "no_return returned no result for"), (no_request, "next must be called with the request")],
 )
-async def test_middleware_that_forgets_to_return_or_to_pass_the_request_fails_the_call_with_a_clear_log(
+async def test_middleware_that_forgets_to_return_or_forward_fails_the_call_and_logs_its_mistake(
     function: Any, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = shop()

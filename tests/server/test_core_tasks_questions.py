@@ -164,7 +164,7 @@ async def test_legacy_task_status_is_input_required_while_an_elicitation_is_open
         assert [each["params"]["status"] for each in messages] in (["working", "completed"], ["completed"])
 
 
-async def test_sampling_and_roots_requests_work_in_a_legacy_task(autojump_clock: MockClock) -> None:
+async def test_handler_that_runs_as_a_legacy_task_can_request_sampling_and_roots(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "sample")
         asked = await question(client, "sampling/createMessage")

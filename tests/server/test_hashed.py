@@ -40,9 +40,7 @@ def taking(kind: Any) -> Callable[[Any], dict[str, Any]]:
     ],
     ids=["set of int", "optional", "set of numbers", "set of anything", "set of tuples", "sets of a class", "keys"],
 )
-def test_arguments_of_type_set_have_a_lower_size_limit_if_hashes_of_their_items_could_collide(
-    kind: Any, values: Any
-) -> None:
+def test_set_argument_has_a_lower_size_limit_if_hashes_of_its_items_could_collide(kind: Any, values: Any) -> None:
     with pytest.raises(BadArguments, match=r"^the arguments are too large: .* at most [0-9,]+ items and members"):
         taking(kind)(values)
 
@@ -58,13 +56,11 @@ def test_arguments_of_type_set_have_a_lower_size_limit_if_hashes_of_their_items_
     ],
     ids=["small integers", "text", "keys that are text", "few of anything", "few keys"],
 )
-def test_arguments_of_type_set_are_accepted_if_small_or_if_hashes_of_their_items_cannot_collide(
-    kind: Any, values: Any
-) -> None:
+def test_set_argument_is_accepted_if_small_or_if_hashes_of_its_items_cannot_collide(kind: Any, values: Any) -> None:
     assert len(taking(kind)(values)["values"]) == len(values)
 
 
-def test_remaining_arguments_count_towards_the_size_limit_of_an_argument_of_type_set() -> None:
+def test_size_limit_of_a_call_with_a_set_argument_includes_all_its_arguments() -> None:
     async def take(ids: set[tuple[int, int]], rows: list[int]) -> None: ...
 
     signature = UserFunction.of(take)

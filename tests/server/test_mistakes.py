@@ -265,7 +265,7 @@ def written(name: str) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", ROWS)
-def test_each_usage_mistake_raises_at_the_faulty_line_and_shows_the_correct_form(
+def test_each_usage_mistake_raises_at_the_faulty_line_and_shows_the_correct_code(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     code, words = ROWS[name]
@@ -294,12 +294,12 @@ async def call(server: Server, do: Any) -> None:
     assert result.text == "internal error in tool do", "the caller is told nothing of it"
 
 
-def test_table_contains_at_least_60_usage_mistakes() -> None:
+def test_table_of_tested_usage_mistakes_contains_at_least_60_mistakes() -> None:
     assert len(ROWS) >= 60
 
 
 @pytest.mark.commands
-def test_module_with_messages_about_usage_mistakes_is_imported_only_after_a_mistake() -> None:
+def test_module_with_error_messages_for_usage_mistakes_is_imported_only_after_a_mistake() -> None:
     import subprocess
     import sys
 

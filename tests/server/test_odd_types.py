@@ -190,7 +190,9 @@ def _function(kind: Any, default: Any = ...) -> Any:
     ],
     ids=repr,
 )
-def test_union_parameter_is_validated_by_its_members_in_order(kind: Any, given: Any, read: Any) -> None:
+def test_union_parameter_is_converted_by_the_first_type_of_the_union_that_fits(
+    kind: Any, given: Any, read: Any
+) -> None:
     handler = UserFunction.of(_function(kind))
     assert SchemaValidator(handler.schema).faults({"v": given}) is None
     bound = handler.bind({"v": given})["v"]
@@ -211,7 +213,9 @@ def test_union_parameter_is_validated_by_its_members_in_order(kind: Any, given: 
         (Literal[Unit.C], "f", "expected one of c"),
     ],
 )
-def test_value_that_matches_no_union_member_is_rejected_with_all_errors(kind: Any, given: Any, fault: str) -> None:
+def test_argument_that_fits_no_type_of_a_union_parameter_is_rejected_with_the_reason(
+    kind: Any, given: Any, fault: str
+) -> None:
     with pytest.raises(BadArguments, match=fault):
         UserFunction.of(_function(kind)).bind({"v": given})
 
@@ -334,7 +338,7 @@ async def test_parameter_name_can_begin_with_two_underscores(is_async: bool) -> 
         assert message.content.text == "User 1 3"  # type: ignore[union-attr]
 
 
-def test_type_without_pydantic_parts_is_returned_unchanged_by_the_adapter_function() -> None:
+def test_adapted_function_returns_a_type_that_contains_no_pydantic_class_unchanged() -> None:
     for _ in range(2):
         hint = int | list[str]  # a new object each time
         assert adapted(hint) is hint

@@ -459,7 +459,7 @@ def shop() -> Server:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_pydantic_models_work_as_arguments_and_results(era: Literal["legacy", "modern"]) -> None:
+async def test_tool_can_take_and_return_pydantic_models(era: Literal["legacy", "modern"]) -> None:
     async with open_memory(shop(), era=era) as client:
         given = {"lines": LINES, "day": "2026-07-28", "site": "http://a.example/", "price": "1.50"}
         answer = await client.call_tool("order", {"order": given})

@@ -295,7 +295,7 @@ async def test_disabled_tool_is_not_found_by_search_nor_callable_through_call_to
         assert (await client.call_tool("call_tool", {"name": "third", "arguments": {}})).text == "third"
 
 
-async def test_server_with_a_disabled_item_that_requires_scopes_knows_at_start_that_scopes_are_used() -> None:
+async def test_server_whose_only_item_with_scopes_is_disabled_still_counts_as_using_scopes() -> None:
     server = Server("s")
     server.resource("a://b", tags=["beta"], scopes=["read"])(lambda: "b")
     server.disable("beta")

@@ -119,7 +119,7 @@ def rendering(**settings: Any) -> tuple[Server, list[str]]:
     return server, jobs
 
 
-async def test_handler_can_read_ctx_caller_tasks_for_the_first_time_in_any_thread() -> None:
+async def test_handler_can_use_ctx_caller_tasks_in_any_thread_even_if_not_used_before() -> None:
     def plain(ctx: WorkerContext) -> str:
         assert ctx.caller_tasks is not None
         return f"{len(ctx.caller_tasks.list_tasks().tasks)} {ctx.caller_tasks.create_task().status}"
@@ -199,7 +199,7 @@ async def test_status_message_of_an_external_worker_is_not_overwritten_by_the_ha
         assert (await about(peer, "tasks/get", task))["statusMessage"] == "rendering"
 
 
-async def test_task_to_be_completed_by_another_process_stays_working_after_its_server_stopped(
+async def test_task_that_another_process_will_complete_stays_working_after_its_server_stopped(
     autojump_clock: MockClock,
 ) -> None:
     store = MemoryTaskStore()
@@ -583,7 +583,7 @@ async def test_tk_04_handler_can_set_the_ttl_of_its_task(
             assert (state["ttl"], state["statusMessage"]) == (told, "first")
 
 
-async def test_tk_04_tasks_work_on_a_server_that_also_runs_in_another_thread_without_tasks() -> None:
+async def test_tk_04_call_becomes_a_task_although_its_server_also_runs_in_another_thread_without_tasks() -> None:
     server, _ = rendering()
     runs, over = threading.Event(), threading.Event()
     said = list[str]()
@@ -611,7 +611,7 @@ async def test_tk_04_tasks_work_on_a_server_that_also_runs_in_another_thread_wit
     assert len(said) == 1
 
 
-async def test_context_variables_of_the_call_that_first_uses_tasks_are_freed_when_the_call_ends() -> None:
+async def test_values_of_context_variables_in_the_first_call_that_uses_tasks_are_freed_after_the_call() -> None:
     class Trace:
         pass
 
@@ -645,7 +645,7 @@ async def test_stored_result_for_an_expired_task_raises_unknown_task(autojump_cl
             await server.tasks.store_task_result(task, "completed", "late")
 
 
-async def test_task_context_created_without_a_request_stores_and_sends_nothing() -> None:
+async def test_task_context_that_a_test_creates_without_a_request_stores_and_sends_nothing() -> None:
     task = TaskContext()
     task.status("fine")
     await task.start()

@@ -138,7 +138,7 @@ def test_nested_fields_are_converted_for_every_kind_of_class(make: Any, kind: An
             ctx.input_response_as(made, "q")
 
 
-def test_absent_optional_form_field_is_none() -> None:
+def test_form_field_that_allows_none_is_none_if_the_elicitation_answer_omits_it() -> None:
     @dataclass
     class Form:
         name: str

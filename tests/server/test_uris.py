@@ -72,7 +72,7 @@ async def test_resource_is_readable_by_each_spelling_of_its_uri(
 
 
 @pytest.mark.parametrize(("one", "other"), DISTINCT)
-def test_different_uris_have_different_normal_forms(one: str, other: str) -> None:
+def test_uris_of_different_resources_have_different_normal_forms(one: str, other: str) -> None:
     assert normal_uri(one) != normal_uri(other)
 
 
@@ -83,7 +83,7 @@ def test_normalizing_a_normalized_uri_does_not_change_it(rest: str) -> None:
 
 
 @given(st.from_regex(r"(note|a|x-y\+1|http|FILE):/{0,3}[ab:/.@_?#\[\]!1A( %{}-]{0,9}", fullmatch=True))
-def test_uri_checked_by_the_fast_regular_expression_gets_the_same_verdict_as_from_the_full_check(uri: str) -> None:
+def test_fast_uri_check_by_regular_expression_agrees_with_the_full_uri_check(uri: str) -> None:
     def checked() -> str:
         try:
             return checked_uri(uri)

@@ -52,7 +52,7 @@ NOT_BY_HTTP: Final = {
     "test_s2c_04_client_ignores_replies_with_unknown_ids_and_uses_the_matching_reply": _OWN_ANSWER,
     "test_std_07_invalid_line_is_reported_and_next_line_is_handled": _OWN_ANSWER,
     "test_exception_in_on_unreadable_callback_does_not_fail_the_call_or_the_next_line": _OWN_ANSWER,
-    "test_unreadable_answer_without_id_fails_of_several_pending_calls_only_those_without_a_timeout": _OWN_ANSWER,
+    "test_unreadable_response_without_id_fails_only_the_pending_calls_without_a_timeout": _OWN_ANSWER,
     "test_unreadable_line_that_cannot_be_a_response_fails_no_call": _OWN_ANSWER,
     "test_batch_of_replies_is_accepted_in_revision_2025_03_26": _ONE_ANSWER_EACH,
     "test_client_does_not_answer_a_request_of_the_server_with_an_invalid_id": _UNASKED,

@@ -15,7 +15,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.types import CreateMessageParams, CreateMessageResult, Root
 
 
-async def test_s2c_08_ping_is_answered_while_async_sampling_handler_runs(autojump_clock: object) -> None:
+async def test_s2c_08_client_answers_ping_while_its_async_sampling_handler_runs(autojump_clock: object) -> None:
     answered_at: list[float] = []
 
     async def script(peer: RawPeer) -> None:
@@ -38,7 +38,7 @@ async def test_s2c_08_ping_is_answered_while_async_sampling_handler_runs(autojum
 
 
 @pytest.mark.parametrize("kind", ["async", "plain def"])
-async def test_s2c_08_ping_is_answered_while_sampling_handler_runs_across_processes(
+async def test_s2c_08_client_answers_ping_of_a_server_process_while_its_sampling_handler_runs(
     serve_raw: Serve, kind: str
 ) -> None:
     raw = serve_raw(
@@ -84,7 +84,9 @@ async def test_client_handles_concurrent_requests_of_the_server_in_parallel(auto
     assert sorted(message["id"] for message in peer.wire if "result" in message) == list(range(20))
 
 
-async def test_client_refuses_requests_of_the_server_beyond_its_limits_as_busy(autojump_clock: object) -> None:
+async def test_client_refuses_server_requests_beyond_max_in_flight_and_max_queued_with_a_busy_error(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for number in range(4):
@@ -167,7 +169,9 @@ async def test_running_sampling_handler_is_cancelled_when_client_closes(autojump
     assert events == ["finally"]
 
 
-async def test_client_roots_changed_sends_roots_list_changed_notification(autojump_clock: object) -> None:
+async def test_roots_changed_method_of_the_client_sends_a_roots_list_changed_notification(
+    autojump_clock: object,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("notifications/roots/list_changed")

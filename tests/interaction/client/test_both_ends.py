@@ -216,7 +216,7 @@ async def test_sampling_refused_by_user_raises_in_the_waiting_handler_with_the_m
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_client_negotiates_every_revision_and_calls_a_tool(connect: Connect, revision: str) -> None:
+async def test_client_can_call_a_tool_in_every_protocol_revision(connect: Connect, revision: str) -> None:
     chosen = {"era": "legacy", "revision": revision} if REVISIONS[revision].handshake else {"era": "modern"}
     with trio.fail_after(PATIENCE):
         async with connect(**chosen) as client:

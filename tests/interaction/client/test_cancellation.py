@@ -102,7 +102,7 @@ async def test_can_02_server_still_answers_after_each_of_200_cancelled_calls(ser
     assert len(slept) == 200
 
 
-async def test_can_13_late_replies_to_cancelled_call_are_ignored(
+async def test_can_13_client_ignores_late_replies_to_a_cancelled_call(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -122,7 +122,7 @@ async def test_can_13_late_replies_to_cancelled_call_are_ignored(
     assert max((record.levelno for record in caplog.records), default=0) <= logging.WARNING
 
 
-async def test_can_13_late_replies_to_cancelled_call_are_ignored_across_processes(
+async def test_can_13_client_ignores_late_replies_of_a_server_process_to_a_cancelled_call(
     serve_raw: Serve, era: str, jump_clock: MockClock
 ) -> None:
     raw = serve_raw(
@@ -316,7 +316,7 @@ async def test_call_cancelled_during_an_async_progress_callback_sends_one_cancel
 
 
 @pytest.mark.parametrize("value", [float("nan"), "\ud800", object(), {1: {2, 3}}])
-async def test_call_arguments_that_are_not_json_raise_and_nothing_is_sent(
+async def test_call_whose_arguments_cannot_be_encoded_as_json_raises_and_sends_nothing(
     autojump_clock: object, value: object
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -77,7 +77,7 @@ async def test_std_09_server_that_writes_ten_mib_to_stderr_still_answers(tmp_pat
         assert len(sink.getvalue()) == 10 * 1024 * 1024
 
 
-async def test_call_succeeds_although_writing_the_stderr_output_raises(
+async def test_call_succeeds_although_the_file_for_stderr_output_of_the_server_raises(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Full:

@@ -173,9 +173,7 @@ async def test_legacy_client_answers_a_too_long_request_of_the_server_with_an_er
 
 
 @pytest.mark.parametrize("named", ["nowhere", "last"])
-async def test_too_long_response_without_a_readable_id_fails_the_pending_call_if_there_is_only_one(
-    tmp_path: Path, named: str
-) -> None:
+async def test_too_long_response_without_a_readable_id_fails_the_only_pending_call(tmp_path: Path, named: str) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -340,9 +338,7 @@ async def test_oversized_response_fails_only_its_call_even_if_the_id_is_the_last
     ['{"result":{"content":[', '{"result":{"content":[' + "[]," * 700_000 + '],"jsonrpc":"2.0"}'],
     ids=["cut", "too long"],
 )
-async def test_unreadable_answer_without_id_fails_the_pending_call_if_there_is_only_one(
-    tmp_path: Path, lost: str
-) -> None:
+async def test_unreadable_response_without_id_fails_the_only_pending_call(tmp_path: Path, lost: str) -> None:
     raw = RawServer(tmp_path, f"""
         handshake()
         call = until("tools/call")
@@ -359,7 +355,7 @@ async def test_unreadable_answer_without_id_fails_the_pending_call_if_there_is_o
     assert "notifications/cancelled" not in methods_in(raw.wire)
 
 
-async def test_unreadable_answer_without_id_fails_of_several_pending_calls_only_those_without_a_timeout(
+async def test_unreadable_response_without_id_fails_only_the_pending_calls_without_a_timeout(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:

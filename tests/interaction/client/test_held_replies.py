@@ -251,7 +251,7 @@ async def test_log_callback_that_waits_for_a_pending_call_delays_the_call_by_at_
     caplog.clear()
 
 
-async def test_each_slow_callback_delays_a_reply_by_its_own_callback_grace(autojump_clock: object) -> None:
+async def test_reply_waits_up_to_callback_grace_for_each_slow_callback(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")

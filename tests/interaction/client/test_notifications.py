@@ -159,7 +159,7 @@ async def test_s2c_02_list_changed_callback_can_list_tools_while_a_call_is_pendi
         assert names == ["new"]
 
 
-async def test_s2c_02_list_changed_callback_can_list_tools_of_another_process_during_a_call(serve_raw: Serve) -> None:
+async def test_s2c_02_list_changed_callback_can_list_tools_of_a_server_process_during_a_call(serve_raw: Serve) -> None:
     raw = serve_raw(
         """
         handshake()
@@ -299,7 +299,9 @@ async def test_prg_04_malformed_progress_is_ignored(autojump_clock: object, para
     assert seen == [Progress(2)]
 
 
-async def test_prg_04_progress_with_unknown_token_is_ignored_across_processes(serve_raw: Serve, era: str) -> None:
+async def test_prg_04_client_ignores_progress_of_a_server_process_with_an_unknown_token(
+    serve_raw: Serve, era: str
+) -> None:
     raw = serve_raw(
         """
         opened()
@@ -392,7 +394,7 @@ async def test_bpl_02_client_limits_pending_notifications_while_a_log_callback_b
     assert kept < 500_000
 
 
-async def test_large_log_notifications_inside_batches_count_with_their_size_towards_the_inbound_limit(
+async def test_large_log_notifications_inside_batches_count_towards_max_inbound_bytes(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -418,7 +420,7 @@ async def test_large_log_notifications_inside_batches_count_with_their_size_towa
     assert told == [0, 4, 5], "the oldest of those that wait made room"
 
 
-async def test_rpc_06_unknown_or_malformed_notifications_are_ignored(
+async def test_rpc_06_client_ignores_unknown_or_malformed_notifications(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -476,7 +478,7 @@ async def test_client_reads_optional_log_and_progress_fields_of_wrong_type_as_no
     assert reports == [(1, None, None), (2, None, None)]
 
 
-async def test_rpc_06_unknown_or_malformed_notifications_are_ignored_across_processes(
+async def test_rpc_06_client_ignores_unknown_or_malformed_notifications_of_a_server_process(
     serve_raw: Serve, era: str
 ) -> None:
     raw = serve_raw(

@@ -92,7 +92,7 @@ async def test_peer_error_keeps_code_message_and_data(autojump_clock: object) ->
         assert (caught.value.code, caught.value.message, caught.value.data) == (7, "", None)
 
 
-async def test_call_of_a_tool_that_fails_returns_a_result_with_is_error(autojump_clock: object) -> None:
+async def test_call_of_a_failing_tool_returns_a_result_whose_is_error_is_true(autojump_clock: object) -> None:
     async with scripted(_answering({**TEXT, "isError": True})) as (channel, _), open_client(channel) as client:
         assert (await client.call_tool("any")).is_error
 
@@ -425,7 +425,7 @@ async def test_request_method_of_a_client_can_send_any_mcp_method_and_returns_pl
     assert peer.wire[-1]["params"] == {"cursor": "c", "_meta": {"k": "v"}}
 
 
-async def test_structured_content_is_returned_as_sent(autojump_clock: object) -> None:
+async def test_client_returns_structured_content_exactly_as_the_server_sent_it(autojump_clock: object) -> None:
     value = {"camelCase": {"snake_case": [1, 2.5, None, "é\u2028"]}}
     async with (
         scripted(_answering({**TEXT, "structuredContent": value})) as (channel, _),

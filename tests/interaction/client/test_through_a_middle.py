@@ -35,7 +35,7 @@ def in_the_middle_of(behind: Client) -> Server:
     return server
 
 
-async def test_can_17_server_that_forwards_a_call_cancels_the_call_with_the_id_used_at_the_backend(
+async def test_can_17_server_cancels_a_forwarded_call_with_the_request_id_it_sent_to_the_backend(
     serve_raw: Serve, era: Any
 ) -> None:
     raw = serve_raw(BEHIND)

@@ -189,7 +189,7 @@ async def test_tmo_06_connect_timeout_includes_time_before_negotiation(autojump_
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_tmo_06_session_continues_after_the_deadline_for_opening_it_passes(
+async def test_tmo_06_client_opened_under_a_deadline_continues_after_that_deadline_passes(
     tmp_path: Path, jump_clock: MockClock
 ) -> None:
     raw = RawServer(tmp_path, 'handshake(); note("pid", pid=os.getpid()); text(until("tools/call"))')

@@ -147,7 +147,7 @@ def test_s2c_04_sampling_request_raises_if_its_reply_is_malformed(start: Start) 
         assert client.finish() == 0
 
 
-def test_error_reply_to_sampling_without_a_standard_form_raises_with_its_message(start: Start) -> None:
+def test_sampling_answered_with_a_nonstandard_error_object_raises_the_message_of_that_error(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         for error, raised in ODD_ERRORS:
             call = client.call("ask", {"kind": "sampling"})
@@ -157,7 +157,7 @@ def test_error_reply_to_sampling_without_a_standard_form_raises_with_its_message
         assert client.finish() == 0
 
 
-def test_sampling_reply_may_have_a_null_error_beside_its_result_or_a_null_result_beside_its_error(
+def test_sampling_reply_with_a_null_error_beside_its_result_or_the_reverse_is_accepted(
     start: Start,
 ) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:

@@ -102,7 +102,7 @@ CANCELS: dict[str, Any] = {
 }
 
 
-def test_can_05_malformed_and_unknown_cancels_are_ignored(client: RawClient) -> None:
+def test_can_05_server_ignores_malformed_cancels_and_cancels_with_unknown_request_ids(client: RawClient) -> None:
     assert client.text(client.call("echo", {"text": "x"}, id="done")) == "x"
     survivor = client.held(id=1)
     before = len(client.messages)
@@ -192,7 +192,7 @@ def test_can_16_busy_worker_threads_do_not_block_other_calls_or_cancels(client: 
 
 
 @pytest.mark.commands
-def test_can_16_thread_that_ignores_its_cancel_does_not_block_exit(tmp_path: Path) -> None:
+def test_can_16_thread_that_ignores_its_cancel_does_not_block_the_exit_of_the_server(tmp_path: Path) -> None:
     """A thread cannot be killed: past the grace it is abandoned, and the process exits without it."""
     script = tmp_path / "deaf.py"
     script.write_text(

@@ -51,7 +51,7 @@ def test_err_01_failed_tool_does_not_affect_other_requests(client: RawClient) ->
 
 
 @BOTH_ERAS
-def test_err_01_result_that_is_not_json_fails_its_call(client: RawClient) -> None:
+def test_err_01_tool_result_that_cannot_be_encoded_as_json_fails_its_call(client: RawClient) -> None:
     for kind in FOREIGN:
         failed = client.result(client.call("weird", {"kind": kind}))
         assert failed["isError"] is True
@@ -60,7 +60,7 @@ def test_err_01_result_that_is_not_json_fails_its_call(client: RawClient) -> Non
 
 
 @BOTH_ERAS
-def test_err_01_log_that_is_not_json_raises_in_the_handler(client: RawClient) -> None:
+def test_err_01_log_data_that_cannot_be_encoded_as_json_raises_in_the_handler(client: RawClient) -> None:
     for kind in FOREIGN:
         request_id = client.call("weird", {"kind": kind, "through": "log"}, log_level="debug")
         assert client.text(request_id) == "logged"
@@ -70,7 +70,7 @@ def test_err_01_log_that_is_not_json_raises_in_the_handler(client: RawClient) ->
 
 
 @BOTH_ERAS
-def test_err_01_progress_that_is_not_json_is_dropped(client: RawClient) -> None:
+def test_err_01_progress_value_that_cannot_be_encoded_as_json_is_dropped(client: RawClient) -> None:
     request_id = client.call("weird", {"kind": "surrogate", "through": "progress"}, token=1)
     assert client.text(request_id) == "reported"
     assert client.finish() == 0

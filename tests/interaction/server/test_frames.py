@@ -226,7 +226,9 @@ def test_rpc_05_requests_in_a_batch_are_answered_independently(start: Start, rev
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(LEGACY[:2]))
-def test_rpc_05_batch_of_notifications_gets_no_reply_and_too_long_batch_is_refused(start: Start, revision: str) -> None:
+def test_rpc_05_batch_of_notifications_gets_no_reply_and_a_batch_beyond_the_limit_gets_an_error(
+    start: Start, revision: str
+) -> None:
     with start(revision=revision) as client:
         before = len(client.messages)
         client.send([{"jsonrpc": "2.0", "method": "notifications/initialized"}] * 5)
@@ -259,7 +261,7 @@ def test_rpc_06_unknown_methods_are_refused_and_unknown_notifications_ignored(cl
     assert client.journal.entries(tool="sleep") == []
 
 
-def test_rpc_06_modern_requests_cannot_use_legacy_methods_and_vice_versa(start: Start) -> None:
+def test_rpc_06_modern_request_with_a_legacy_method_or_legacy_with_a_modern_method_is_refused(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         assert client.error(client.request("server/discover"))["code"] == -32601
         client.revision = MODERN

@@ -69,7 +69,7 @@ def most_values(client: RawClient, request_id: Any) -> float:
     return (end - start) / 0.1 + 2
 
 
-def test_prg_02_progress_keeps_integers_and_fractions(client: RawClient) -> None:
+def test_prg_02_progress_notifications_send_integers_as_integers_and_fractions_as_fractions(client: RawClient) -> None:
     client.result(client.call("progress", {"values": [1], "total": 3}, token="i"))
     client.result(client.call("progress", {"values": [0.5], "total": 1.5}, token="f"))
     (whole,) = client.progress_of("i")
