@@ -39,14 +39,14 @@ def nothing_left() -> None:
     left_by.clear()
 
 
-async def test_open_function_runs_its_cleanup_when_the_async_with_block_ends() -> None:
+async def test_async_context_manager_function_runs_its_cleanup_when_the_async_with_block_ends() -> None:
     async with open_thing("a", size=2) as thing:
         assert thing == ("a", 2)
         assert left_by == []
     assert left_by == [None]
 
 
-async def test_open_function_can_catch_the_exception_raised_in_the_async_with_block() -> None:
+async def test_async_context_manager_function_can_catch_the_exception_raised_in_its_block() -> None:
     error = ValueError("block")
     with pytest.raises(ValueError, match="block") as caught:
         async with open_thing("a"):
@@ -55,7 +55,7 @@ async def test_open_function_can_catch_the_exception_raised_in_the_async_with_bl
     assert left_by == [error]
 
 
-async def test_open_function_can_suppress_the_exception_raised_in_the_async_with_block() -> None:
+async def test_async_context_manager_function_can_suppress_the_exception_raised_in_its_block() -> None:
     async with open_thing("a"):
         raise LookupError
     assert left_by == [None]
@@ -70,7 +70,7 @@ async def test_open_function_can_suppress_the_exception_raised_in_the_async_with
          "async with open_nothing(...):"),
     ],
 )  # fmt: skip
-async def test_call_of_an_open_function_that_is_awaited_raises_type_error_with_advice(
+async def test_awaiting_the_call_of_an_async_context_manager_function_raises_and_advises_async_with(
     opening: Any, advice: str
 ) -> None:
     with pytest.raises(TypeError) as caught:
@@ -78,6 +78,6 @@ async def test_call_of_an_open_function_that_is_awaited_raises_type_error_with_a
     assert str(caught.value) == advice
 
 
-def test_open_function_keeps_the_name_and_docstring_of_the_decorated_generator_function() -> None:
+def test_async_context_manager_function_keeps_name_and_docstring_of_the_decorated_generator() -> None:
     assert (open_thing.__name__, open_thing.__doc__) == ("open_thing", "Open a thing.")
     assert isinstance(open_thing("a"), AbstractAsyncContextManager)

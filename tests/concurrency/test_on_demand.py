@@ -23,7 +23,7 @@ class Worker:
             self.done.append(f"{self.work.pop(0)} for {caller.get()}")
 
 
-async def test_task_that_runs_on_demand_is_not_started_before_there_is_work() -> None:
+async def test_on_demand_trio_task_is_not_started_before_there_is_work() -> None:
     worker = Worker()
     async with trio.open_nursery() as nursery:
         worker.task.start_in(nursery, copy_context())
@@ -31,7 +31,7 @@ async def test_task_that_runs_on_demand_is_not_started_before_there_is_work() ->
         assert not nursery.child_tasks
 
 
-async def test_task_that_runs_on_demand_waits_for_more_work_after_it_has_done_all_work() -> None:
+async def test_on_demand_trio_task_waits_for_more_work_after_it_has_done_all_work() -> None:
     worker = Worker()
     async with trio.open_nursery() as nursery:
         worker.task.start_in(nursery, copy_context())
@@ -45,7 +45,7 @@ async def test_task_that_runs_on_demand_waits_for_more_work_after_it_has_done_al
         nursery.cancel_scope.cancel()
 
 
-async def test_task_that_runs_on_demand_does_not_inherit_context_variables_of_the_task_that_wakes_it() -> None:
+async def test_on_demand_trio_task_does_not_inherit_context_variables_of_the_task_that_wakes_it() -> None:
     worker = Worker()
     async with trio.open_nursery() as nursery:
         worker.task.start_in(nursery, copy_context())

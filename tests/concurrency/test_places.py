@@ -230,7 +230,7 @@ def callers_of_a_kind(kind: str) -> list[Caller]:
 
 
 @given(st.lists(steps, max_size=40), st.integers(1, 5), st.sampled_from(["one caller", "callers", "parts"]))
-def test_no_call_waits_for_a_worker_thread_while_the_limits_allow_one_under_random_use(
+def test_call_under_random_use_gets_a_worker_thread_as_soon_as_the_limits_allow(
     steps: list[tuple[str, int]], threads: int, kind: str
 ) -> None:
     async def scenario() -> None:

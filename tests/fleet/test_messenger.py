@@ -339,7 +339,7 @@ async def test_replicas_are_not_considered_dead_after_the_storage_lost_its_data(
         assert receipts == [b"read hello"]
 
 
-async def test_sender_of_a_message_between_replicas_retries_storage_failures_for_the_given_patience(
+async def test_sender_of_a_message_between_replicas_retries_storage_failures_until_its_patience_ends(
     autojump_clock: MockClock,
 ):
     async with parties() as (one, two), trio.open_nursery() as nursery:

@@ -342,7 +342,7 @@ async def test_replica_that_misses_the_notification_of_its_own_change_still_sees
         assert log.asked == 2
 
 
-async def test_clients_are_told_that_everything_may_have_changed_if_the_change_log_was_down_at_start(
+async def test_clients_are_notified_that_everything_may_have_changed_if_the_change_log_fails_at_start(
     autojump_clock: MockClock,
 ) -> None:
     server, told, log = Server("server"), Told(), OpenLog()

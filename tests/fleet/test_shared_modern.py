@@ -772,7 +772,7 @@ async def test_forwarded_retries_that_have_ended_are_no_longer_counted_and_send_
             assert member.ways.uses["courier.send"] == uses  # nobody asks after calls that have ended
 
 
-def test_repr_of_retry_messages_hides_secrets() -> None:
+def test_repr_of_a_retry_message_between_replicas_hides_secrets() -> None:
     auth = ForwardedAuth("sesame", None, "ann", None, [], b"{}", None, None)
     headers = {"authorization": "Bearer sesame"}
     letter = RetryMessage(1, b"sesame", 2, "tools/call", b'"sesame"', 9, None, auth, headers)

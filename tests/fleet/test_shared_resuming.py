@@ -256,7 +256,7 @@ async def test_replica_that_other_replicas_consider_dead_writes_no_more_events_a
     assert [each.get("error", {}).get("code") for each in messages_in(again)] == [REPLICA_LOST]
 
 
-async def test_handler_sees_the_cancel_cause_value_lease_if_another_replica_takes_over_its_stream(
+async def test_handler_sees_cancel_cause_lease_if_another_replica_takes_over_its_stream(
     scene: FleetScene, endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

@@ -349,7 +349,7 @@ async def test_session_of_a_disconnected_client_is_checked_at_intervals_during_a
         assert len(looks) == 4
 
 
-async def test_call_answered_with_a_stream_makes_one_storage_request_to_open_the_stream_and_few_to_append(
+async def test_streamed_call_makes_one_storage_request_to_open_its_stream_and_at_most_two_to_append(
     endpoint: FleetEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()

@@ -206,7 +206,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage:
     return RedisStorage(request.getfixturevalue("redis_url"), limit=PATIENCE)
 
 
-async def test_new_caller_replaces_the_longest_idle_session_with_every_storage(shared: SharedStorage) -> None:
+async def test_new_caller_replaces_the_longest_idle_session_in_every_kind_of_storage(shared: SharedStorage) -> None:
     async with at_two_ports(shared, max_sessions=8) as both:
         opened = list[Any]()
         while isinstance(session := await both[len(opened) % 2].open("127.0.0.1"), dict):

@@ -27,7 +27,7 @@ DIRECT_ONLY: Final = {
     "test_roots_answer_that_is_not_json_raises_in_the_handler": _NO_RESULT,
     "test_cx_07_result_of_a_roots_request_is_validated": _NO_RESULT,
     "test_ch_16_each_pending_request_to_the_client_fails_at_end_of_input": _NO_RESULT,
-    "test_ca_08_cancel_cause_has_the_value_shutdown_after_a_close_and_parent_if_the_server_exits": _ITS_OWN,
+    "test_ca_08_cancel_cause_is_shutdown_after_a_close_and_parent_if_the_server_is_cancelled": _ITS_OWN,
     "test_cx_01_request_id_keeps_value_and_json_type": _ITS_OWN,
     "test_cx_04_request_meta_reaches_the_handler_with_unknown_keys": _ITS_OWN,
     "test_cx_09_concurrent_legacy_and_modern_requests_keep_their_revisions": _ONE_ERA,

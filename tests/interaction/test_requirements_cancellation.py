@@ -318,7 +318,7 @@ async def test_ca_08_handler_that_cancels_its_own_scope_is_answered_with_an_erro
         assert (await peer.error("suicidal"))["code"] == -32603
 
 
-async def test_ca_02_tool_timeout_returns_an_error_and_the_handler_sees_the_cancel_cause_value_deadline(
+async def test_ca_02_tool_timeout_returns_an_error_and_the_handler_sees_cancel_cause_deadline(
     autojump_clock: MockClock, server: Server, probe: Probe
 ) -> None:
     @server.tool(timeout=2)
@@ -338,7 +338,7 @@ async def test_ca_02_tool_timeout_returns_an_error_and_the_handler_sees_the_canc
         assert probe.events == ["deadline"]
 
 
-async def test_ca_08_cancel_cause_has_the_value_shutdown_after_a_close_and_parent_if_the_server_exits(
+async def test_ca_08_cancel_cause_is_shutdown_after_a_close_and_parent_if_the_server_is_cancelled(
     autojump_clock: MockClock, server: Server, probe: Probe
 ) -> None:
     @server.tool

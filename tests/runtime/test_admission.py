@@ -453,7 +453,7 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_usage_of_all_callers_adds_up_to_the_server_load(
+def test_request_counts_of_all_callers_add_up_to_the_counts_of_the_server(
     steps: list[tuple[str, int, int]],
 ) -> None:
     limits = Limits(max_in_flight=3, max_queued=2, max_server_requests=9, max_server_streams=4, max_server_bytes=100)

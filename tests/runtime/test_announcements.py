@@ -55,7 +55,7 @@ async def test_notification_that_cannot_be_encoded_raises_and_is_not_queued() ->
     assert outbox.size == 0
 
 
-async def test_queue_remembers_a_limited_number_of_notifications_for_deduplication(
+async def test_notification_queue_remembers_a_limited_number_of_notifications_for_deduplication(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notifications, "_KEPT", 3)

@@ -18,7 +18,7 @@ def call(on_progress: OnProgress | None = None, bound: int = 100) -> Call:
     return Call(request, on_progress, Backlog(bound, 1_000_000))
 
 
-async def test_waiting_for_a_call_returns_the_outcome_passed_to_its_settle_method() -> None:
+async def test_task_that_waits_for_a_call_gets_the_outcome_passed_to_the_settle_method() -> None:
     mailbox, end = call(), CallOutcome({"content": []}, None, 3)
     mailbox.settle(end)
     assert await mailbox.outcome() is end
@@ -164,6 +164,6 @@ async def test_fail_after_silence_raises_value_error_for_an_invalid_time(seconds
         pytest.fail("no such limit")
 
 
-def test_outcome_of_a_call_counts_zero_earlier_notifications_by_default() -> None:
+def test_call_outcome_created_without_a_notification_count_has_the_count_zero() -> None:
     end: Any = CallOutcome(1, None)
     assert end.notifications_before == 0

@@ -181,7 +181,7 @@ async def test_connection_writes_a_response_directly_without_the_writer_task(
     assert wire.sends == 0
 
 
-async def test_cancel_of_a_request_is_written_by_the_writer_task_although_the_request_was_not(
+async def test_cancel_of_a_directly_written_request_is_written_by_the_writer_task(
     nursery: trio.Nursery,
 ) -> None:
     wire = Seen()
@@ -319,7 +319,7 @@ class Patient(Echo):
 
 
 @pytest.mark.parametrize("draining", [False, True])
-async def test_handlers_see_the_cancel_cause_value_parent_if_the_application_cancels_the_connection(
+async def test_handlers_see_cancel_cause_parent_if_the_application_cancels_the_connection(
     autojump_clock: object, draining: bool
 ) -> None:
     ours, theirs = memory_transport_pair()

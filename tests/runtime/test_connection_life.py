@@ -339,7 +339,7 @@ async def test_call_made_after_the_connection_has_ended_fails_with_connection_lo
             await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
-async def test_requests_of_a_cancelled_connection_are_cancelled_with_the_cause_value_parent(
+async def test_requests_of_a_connection_that_the_application_cancels_get_cancel_cause_parent(
     autojump_clock: MockClock,
 ) -> None:
     async with serving() as this:
@@ -438,7 +438,7 @@ def test_default_call_settings_enable_sending_deadlines_and_cancels() -> None:
     assert CallSettings() == CallSettings(tell_deadlines=True, send_cancels=True)
 
 
-async def test_connection_object_is_by_default_stateful_and_neither_ending_nor_lost() -> None:
+async def test_new_connection_object_is_stateful_and_neither_ending_nor_lost() -> None:
     for peer in (SOLE_CLIENT, UNKNOWN_PEER):
         this = Served(Limits(), peer)
         assert (this.connection.peer, this.connection.stateless, this.connection.is_ending, this.connection.lost) == (

@@ -178,7 +178,7 @@ def test_call_whose_response_is_lost_ends_with_the_reason(floor: Floor) -> None:
     assert call.arrived == [CallOutcome(None, error, 7)]
 
 
-def test_dispatcher_passes_on_which_calls_may_have_lost_their_unreadable_response(
+def test_dispatcher_reports_which_calls_an_unreadable_response_may_have_answered(
     floor: Floor, caplog: pytest.LogCaptureFixture
 ) -> None:
     request, call = ours()
@@ -284,7 +284,7 @@ def test_line_that_is_not_a_message_is_logged_truncated_and_reported(
     )
 
 
-def test_line_that_is_not_a_message_is_logged_if_there_is_no_callback(caplog: pytest.LogCaptureFixture) -> None:
+def test_line_that_is_not_a_message_is_logged_even_if_no_callback_is_set(caplog: pytest.LogCaptureFixture) -> None:
     this: Any = Floor()
     Dispatch(this, this, this, this, this, this, None).handle(events.Unread("why"), LINE)
     assert len(caplog.records) == 1
@@ -292,7 +292,7 @@ def test_line_that_is_not_a_message_is_logged_if_there_is_no_callback(caplog: py
 
 
 @pytest.mark.parametrize(("noteworthy", "level"), [(True, logging.WARNING), (False, logging.DEBUG)])
-def test_log_level_of_an_ignored_message_is_warning_only_if_the_event_is_marked_noteworthy(
+def test_ignored_message_is_logged_as_a_warning_only_if_its_event_is_noteworthy(
     floor: Floor, caplog: pytest.LogCaptureFixture, noteworthy: bool, level: int
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
@@ -327,7 +327,7 @@ def test_batch_is_handled_in_order_and_answered_by_one_array(floor: Floor) -> No
     assert floor.told == [("reply", [1, 2], floor.exchange)]
 
 
-def test_message_of_a_batch_that_needs_no_response_counts_as_answered_immediately(floor: Floor) -> None:
+def test_batch_does_not_wait_for_responses_to_messages_that_need_no_response(floor: Floor) -> None:
     request, _ = ours()
     for event in (
         events.ResultReceived(request, {}),

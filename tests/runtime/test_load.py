@@ -96,5 +96,5 @@ def test_listen_streams_count_towards_the_server_stream_limit() -> None:
     assert admitted(limits, Load(listening=3), "subscriptions/listen") == 2
 
 
-def test_two_new_load_objects_are_not_equal() -> None:
+def test_load_objects_with_equal_counts_are_not_equal() -> None:
     assert Load() != Load()

@@ -522,7 +522,7 @@ async def test_block_inside_while_connected_is_cancelled_when_the_connection_is_
             pytest.fail("there is no connection")
 
 
-async def test_block_inside_while_connected_is_unregistered_when_it_ends() -> None:
+async def test_connection_forgets_a_while_connected_block_when_the_block_ends() -> None:
     async with side() as (this, _):
         with this.outbound.while_connected():
             assert len(this.outbound._waiting) == 1

@@ -236,7 +236,7 @@ async def test_task_that_waits_for_outbox_space_continues_when_messages_are_with
         box.withdraw(owner)
 
 
-async def test_outbox_producer_can_wait_at_a_multiple_of_the_high_water_mark() -> None:
+async def test_outbox_producer_can_choose_a_multiple_of_the_high_water_mark_as_its_limit() -> None:
     box = outbox(high_water=10)
     box.put(b"x" * 39)
     assert box.is_full()
@@ -418,7 +418,7 @@ async def test_no_outbox_message_is_written_directly_before_or_after_the_writer_
     assert wire.bytes == b"early\n"
 
 
-async def test_outbox_writes_no_message_directly_after_write_nothing_now_is_called() -> None:
+async def test_outbox_leaves_messages_to_the_writer_task_after_a_call_of_write_nothing_now() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.write_nothing_now()
@@ -659,7 +659,7 @@ async def test_outbox_method_nudge_loses_no_messages() -> None:
     assert bytes(await outbox.take()) == b""
 
 
-def test_outbox_with_a_writer_callback_calls_it_whenever_a_new_segment_begins() -> None:
+def test_outbox_calls_its_writer_callback_whenever_a_message_begins_a_new_segment() -> None:
     outbox, calls = Outbox(100), list[int]()
     outbox.call_writer(lambda: calls.append(outbox.size))
     outbox.put(b"a\n")

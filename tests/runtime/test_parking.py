@@ -114,7 +114,7 @@ async def test_anonymous_callers_do_not_remove_each_others_handlers_that_await_i
         assert [name for name, _ in one.expired] == ["b"]
 
 
-async def test_waiting_handlers_beyond_the_limit_of_a_principal_expire_on_its_busiest_connection(
+async def test_principal_above_its_limit_loses_waiting_handlers_of_its_connection_with_the_most(
     autojump_clock: MockClock,
 ) -> None:
     ada = Caller("ada")

@@ -49,7 +49,7 @@ def test_peer_headers_packed_into_bytes_have_no_reference_to_the_original_object
     assert headers["host"] == "x"
 
 
-def test_default_peer_object_has_no_session_headers_or_principal() -> None:
+def test_peer_object_created_without_arguments_has_no_session_headers_or_principal() -> None:
     for peer, alone in ((Peer(), False), (UNKNOWN_PEER, False), (SOLE_CLIENT, True)):
         assert (peer.session_id, peer.headers, peer.principal, peer.alone) == (None, None, None, alone)
 
@@ -68,7 +68,7 @@ def test_peer_has_the_scopes_that_its_check_function_accepts() -> None:
     assert Peer().has_scopes(both)
 
 
-def test_two_new_peer_objects_are_not_equal() -> None:
+def test_peer_objects_with_equal_attributes_are_not_equal() -> None:
     assert Peer() != Peer()
 
 

@@ -24,7 +24,9 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(DIFFERENT, 2)))
-def test_different_principals_have_different_ids_also_in_json(one: Principal, other: Principal) -> None:
+def test_different_principals_have_different_ids_before_and_after_json_encoding(
+    one: Principal, other: Principal
+) -> None:
     assert one.id != other.id
     assert one.id.to_json() != other.id.to_json()
 

@@ -65,7 +65,7 @@ async def test_method_check_cancelled_raises_only_after_the_request_was_cancelle
     assert steps == ["not yet", "raised"]
 
 
-async def test_handler_sees_the_cancel_cause_value_parent_if_a_scope_around_the_server_is_cancelled() -> None:
+async def test_handler_sees_cancel_cause_parent_if_a_scope_around_the_server_is_cancelled() -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool

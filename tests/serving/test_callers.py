@@ -49,7 +49,7 @@ def test_requests_with_the_same_principal_have_one_caller_at_any_client_address(
     )
 
 
-def test_each_request_on_a_shared_connection_belongs_to_the_caller_of_its_principal() -> None:
+def test_requests_of_different_principals_on_one_connection_have_different_callers() -> None:
     hop = CallersByAddress(Callers()).hop_at("203.0.113.9")
     ada = hop.caller("ada", {})
     assert hop.caller("ada", {}) is ada
@@ -58,7 +58,7 @@ def test_each_request_on_a_shared_connection_belongs_to_the_caller_of_its_princi
     assert hop.caller("ada", {}).key == ("principal", "ada")
 
 
-def test_one_caller_object_represents_all_connections_of_a_caller() -> None:
+def test_connections_from_the_same_client_address_share_one_caller_object() -> None:
     there = CallersByAddress(Callers())
     first, second = there.hop_at("203.0.113.9"), there.hop_at("203.0.113.9")
     assert first.here is second.here

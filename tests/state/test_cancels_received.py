@@ -50,7 +50,7 @@ def test_cancel_reason_that_is_not_a_string_is_ignored(reason: Any) -> None:
     assert event.reason is None
 
 
-def test_cancel_reason_that_is_empty_is_kept() -> None:
+def test_cancelled_notification_with_an_empty_string_as_reason_keeps_that_reason() -> None:
     event = serving(5).receive(cancel(5, ""))
     assert isinstance(event, CancelReceived)
     assert event.reason == ""
@@ -119,7 +119,7 @@ def test_request_that_ends_does_not_affect_a_newer_request_with_the_same_id() ->
     assert server.finish(new)
 
 
-def test_request_is_answered_only_once() -> None:
+def test_request_that_is_finished_twice_is_answered_only_once() -> None:
     server = serving(5)
     (request,) = server.inbound
     assert server.finish(request)

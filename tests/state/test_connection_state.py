@@ -35,7 +35,7 @@ def test_new_connection_state_has_no_revision_or_capabilities() -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "error"])
-def test_connection_state_keeps_the_numeric_rank_of_the_log_level(level: str) -> None:
+def test_setting_the_log_level_of_a_connection_also_stores_its_numeric_rank(level: str) -> None:
     server = server_of(LATEST_LEGACY)
     server.set_log_level(level)
     assert (server.log_level, server.log_rank) == (level, log_level_rank(level))

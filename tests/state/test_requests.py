@@ -101,7 +101,7 @@ def test_two_request_objects_with_equal_contents_are_not_equal() -> None:
     assert request_of(1) != request_of(1)
 
 
-def test_request_that_continues_after_an_input_request_has_no_request_state_by_default() -> None:
+def test_continuation_of_a_request_without_a_given_request_state_has_an_empty_state() -> None:
     first, other = Continuation({"q": 1}), Continuation({})
     assert (first.responses, first.state, first.answers) == ({"q": 1}, "", {})
     assert first.answers is not other.answers

@@ -98,7 +98,7 @@ def test_task_record_codec_writes_the_first_format_version_plus_new_fields():
     assert attrs.evolve(row, body=FIRST_VERSION.body) == FIRST_VERSION
 
 
-def test_task_record_codec_keeps_the_order_in_which_input_requests_followed_each_other():
+def test_task_record_keeps_the_order_of_its_input_requests_after_encoding_and_decoding():
     record = attrs.evolve(WHOLE, asked={"b": (), "a": ("b",)}, continuation=b'[{},"state"]')
     kept = RecordCodec().decode(RecordCodec().encode(record))
     assert kept == record
@@ -119,7 +119,7 @@ def test_task_record_is_equal_after_encoding_and_decoding(secrets: tuple[bytes, 
     assert codec.decode(codec.encode(WHOLE)) == WHOLE
 
 
-def test_task_record_that_no_process_holds_is_encoded_with_an_expired_lease():
+def test_task_record_without_a_lease_holder_is_encoded_with_an_expired_lease():
     record = attrs.evolve(WHOLE, holder=None)
     assert RecordCodec().encode(record).leased_until == 0
 
@@ -169,7 +169,7 @@ def test_task_record_codec_refuses_a_row_of_a_later_version_and_names_the_versio
         RecordCodec().decode(attrs.evolve(FIRST_VERSION, form=b"\x02"))
 
 
-def test_task_record_codec_can_read_one_row_form_for_each_of_its_secrets():
+def test_task_record_codec_lists_one_readable_row_form_for_each_of_its_secrets():
     assert RecordCodec().forms == [FIRST_VERSION.form]
     forms = RecordCodec([SECRET, OTHER]).forms
     assert forms == [RecordCodec([secret]).encode(WHOLE).form for secret in (SECRET, OTHER)]

@@ -18,7 +18,7 @@ def test_encryption_key_decrypts_the_content_that_it_encrypted():
 @pytest.mark.parametrize(
     ("secret", "purpose", "about"), [(OTHER, b"p", b"about"), (SECRET, b"q", b"about"), (SECRET, b"p", b"else")]
 )
-def test_encryption_key_with_another_secret_purpose_or_subject_raises_bad_seal(
+def test_decryption_with_a_different_secret_purpose_or_subject_raises_bad_seal(
     secret: bytes, purpose: bytes, about: bytes
 ):
     sealed = SealingKey(SECRET, b"p").seal(b"content", b"about")

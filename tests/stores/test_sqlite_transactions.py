@@ -52,7 +52,7 @@ def test_sqlite_transaction_is_rolled_back_if_its_commit_fails(connection: sqlit
     ("code", "expected"),
     [(sqlite3.SQLITE_IOERR_FSYNC, Uncertain), (sqlite3.SQLITE_FULL, sqlite3.OperationalError)],
 )
-def test_io_error_during_an_sqlite_commit_raises_the_error_uncertain(code: int, expected: type[Exception]):
+def test_io_error_during_an_sqlite_commit_raises_an_uncertain_outcome_error(code: int, expected: type[Exception]):
     class Failing(sqlite3.Connection):
         def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
             if statement == "COMMIT":
@@ -70,7 +70,7 @@ def test_io_error_during_an_sqlite_commit_raises_the_error_uncertain(code: int, 
     connection.close()
 
 
-def test_original_error_is_raised_if_that_error_has_already_rolled_back_the_sqlite_transaction(
+def test_sqlite_error_that_rolls_back_its_transaction_is_raised_unchanged(
     connection: sqlite3.Connection,
 ):
     connection.execute("INSERT INTO numbers VALUES (1)")

@@ -215,7 +215,9 @@ async def test_task_change_with_an_uncertain_outcome_is_checked_in_the_store_and
         assert record.version == 4  # three checkpoints and the end, each written once
 
 
-async def test_task_change_whose_outcome_stays_uncertain_raises_the_error_uncertain(autojump_clock: MockClock) -> None:
+async def test_task_change_whose_outcome_stays_unknown_raises_an_uncertain_outcome_error(
+    autojump_clock: MockClock,
+) -> None:
     store = TouchyStore()
     server = Effects().server(store)
 

@@ -227,7 +227,7 @@ def test_withdrawing_an_input_request_removes_its_answer_from_the_task_record():
     assert changes(before, after) == {"answers": {}, "questions": {}, "asked": {"a": ()}}
 
 
-def test_adding_input_requests_to_a_task_record_takes_over_the_order_of_the_question_log():
+def test_adding_input_requests_to_a_task_record_stores_their_order_in_the_log_of_the_run():
     before = attrs.evolve(ASKING, answers={"z": b"!"}, asked={"z": (), "a": (), "b": ()})
     log = QuestionLog({"a": ("x",), "gone": (), "c": ("b",)}, {})
     after = asked(before, LATER, {"c": b"???"}, log, ["b"], ["z"])
@@ -265,7 +265,7 @@ def test_releasing_a_task_record_changes_only_its_lease():
     assert changes(ASKING, released(ASKING)) == {}
 
 
-def test_task_released_with_counts_false_gives_its_attempt_back():
+def test_task_released_with_counts_false_decrements_its_attempt_number():
     assert changes(ASKING, released(ASKING, counts=False)) == {"attempt": ASKING.attempt - 1}
 
 
@@ -346,7 +346,7 @@ def test_task_record_ends_once_and_loses_no_answer_in_any_transition_order(life:
         now, answers = after, after.answers
 
 
-def test_external_task_has_no_lease_and_expires_at_the_given_ttl():
+def test_task_that_another_process_completes_has_no_lease_and_expires_at_the_given_ttl():
     given = made_external(WORKING, LATER, "new", 5000, 1000)
     assert given is not None
     assert (given.is_external, given.holder, given.leased_until) == (True, None, 0)

@@ -352,7 +352,7 @@ def fail_commits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None
     return fail
 
 
-async def test_every_sqlite_write_raises_the_error_uncertain_if_the_disk_fails(
+async def test_every_sqlite_write_raises_an_uncertain_outcome_error_if_the_disk_fails(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     fail = fail_commits(monkeypatch)

@@ -110,7 +110,7 @@ async def test_cancel_reason_passed_to_trio_is_never_empty() -> None:
     assert reasons == ["shutdown"]
 
 
-async def test_cancel_before_the_handler_runs_is_recorded() -> None:
+async def test_cancel_of_a_request_before_its_handler_runs_sets_the_cancellation_of_the_request() -> None:
     abort = a_request()
     assert abort.cancel(THEIRS)
     assert abort.cancellation is THEIRS
@@ -193,7 +193,7 @@ async def test_handler_is_not_cancelled_after_its_request_deadline_is_removed(au
 # The handler's own scope
 
 
-async def test_handler_that_cancels_its_own_scope_sees_the_cancel_cause_value_parent(
+async def test_handler_that_cancels_its_own_scope_sees_cancel_cause_parent(
     autojump_clock: MockClock,
 ) -> None:
     for reason in ("enough", None):
@@ -312,7 +312,7 @@ async def test_handler_thread_can_read_the_cancellation_of_its_request() -> None
 # The time limit of a tool
 
 
-async def test_handler_that_exceeds_a_timeout_block_sees_the_cancel_cause_value_deadline(
+async def test_handler_that_exceeds_a_timeout_block_sees_cancel_cause_deadline(
     autojump_clock: MockClock,
 ) -> None:
     abort, told = a_request(), list[Cancellation | None]()

@@ -10,7 +10,7 @@ from trio_mcp.runtime.limits import Limits, Load
 from trio_mcp.runtime.requests.host import RequestHost
 
 
-async def test_request_host_created_without_workers_and_load_creates_its_own() -> None:
+async def test_request_host_without_a_given_worker_pool_and_load_counter_creates_its_own() -> None:
     limits, workers, load = Limits(worker_threads=3), Workers(running=1, asking=1, abandoned=1), Load()
     given = RequestHost(limits, workers=workers, load=load, stateless=True, may_log=True)
     assert (given.limits, given.workers, given.load) == (limits, workers, load)

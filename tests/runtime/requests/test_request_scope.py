@@ -130,14 +130,14 @@ async def test_request_cancelled_before_its_start_never_runs() -> None:
         assert (scope.phase, (scope.handler_task is not None)) == (Phase.MUTED, False)
 
 
-async def test_request_scope_is_over_when_it_is_detached() -> None:
+async def test_request_scope_that_is_detached_changes_to_the_phase_over() -> None:
     async with floor() as this:
         scope = this.running()
         scope.detach()
         assert scope.phase is Phase.OVER
 
 
-async def test_leaving_a_request_scope_returns_true_only_if_its_nursery_was_cancelled() -> None:
+async def test_leave_method_of_a_request_scope_returns_true_only_if_its_nursery_was_cancelled() -> None:
     for cancels in (True, False):
         async with floor() as this:
             scope = this.scope()

@@ -283,7 +283,7 @@ async def test_s2c_09_sampling_request_fails_if_the_body_of_its_answer_is_reject
         await post.over.wait()
 
 
-async def test_htt_22_bodies_that_one_caller_sends_incompletely_leave_memory_for_a_later_asgi_request(
+async def test_htt_22_unfinished_asgi_bodies_of_one_caller_leave_memory_for_a_later_request(
     served: Served,
 ) -> None:
     limits = Limits(max_unread_bytes=100_000, max_message_bytes=40_000)

@@ -203,7 +203,7 @@ def test_asyncio_asgi_app_reports_a_failed_server_lifespan_to_the_asgi_server() 
     assert sent[0]["type"] == "lifespan.startup.failed"
 
 
-def test_asyncio_asgi_handler_sees_the_cancel_cause_value_disconnect_if_its_client_disconnects() -> None:
+def test_asyncio_asgi_handler_sees_cancel_cause_disconnect_if_its_client_disconnects() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -337,7 +337,7 @@ def test_asyncio_asgi_handler_is_cancelled_if_send_raises_after_a_disconnect() -
 
 
 @pytest.mark.parametrize("has_lifespan", [True, False])
-def test_handler_has_context_variables_of_the_lifespan_and_asgi_send_those_of_the_request(
+def test_handler_runs_in_the_context_of_the_lifespan_and_asgi_send_in_the_context_of_the_request(
     has_lifespan: bool,
 ) -> None:
     server = Server("who")

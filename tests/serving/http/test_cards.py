@@ -159,7 +159,7 @@ async def test_proxy_has_its_own_server_card() -> None:
     assert "title" not in told
 
 
-async def test_asgi_app_serves_the_server_card_and_the_catalogue() -> None:
+async def test_asgi_app_serves_the_server_card_and_the_discovery_catalogue() -> None:
     async with asking(weather(), card=NAMED, catalog=True) as ask:
         for path, kind in ((CARD, "mcp-server-card"), (CATALOG, "ai-catalog")):
             exchange = ask("GET", path=path, headers=good({"Origin": "https://elsewhere.example"}))
@@ -229,7 +229,7 @@ def test_invalid_server_card_values_raise_at_creation(options: dict[str, str], c
 
 
 @pytest.mark.parametrize("version", ["1.0.2", "2.1.0-alpha", "1.0.x-beta", "2026-07-28", "1.0.0+build.7"])
-def test_server_card_can_be_created_with_a_single_version(version: str) -> None:
+def test_server_card_accepts_a_version_that_is_not_a_range(version: str) -> None:
     assert Card("com.example/weather", url="http://127.0.0.1:8000/mcp", version=version).version == version
 
 

@@ -139,7 +139,7 @@ async def test_client_that_disconnects_during_a_modern_response_leaves_no_state_
     assert (await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "on"}})).status == 200
 
 
-async def test_legacy_request_cut_off_at_any_byte_never_runs_and_a_completely_received_request_continues(
+async def test_legacy_request_runs_only_if_received_completely_and_continues_after_a_disconnect(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()

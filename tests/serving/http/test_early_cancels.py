@@ -115,7 +115,7 @@ async def test_cancel_that_arrives_before_its_request_does_not_affect_other_sess
     assert not await is_run(scene, endpoint, one, 5, "ours")
 
 
-async def test_cancel_before_its_request_works_even_if_requests_with_higher_ids_already_arrived(
+async def test_cancel_that_arrives_before_its_request_applies_even_if_higher_request_ids_arrived(
     scene: Scene, endpoint: MemoryEndpoint, autojump_clock: MockClock
 ) -> None:
     session = await endpoint.initialize()
@@ -187,7 +187,7 @@ IDS = st.one_of(st.integers(-3, 3), st.integers(250, 260), st.sampled_from(["", 
 
 
 @given(st.lists(st.tuples(st.sampled_from(["request", "cancel"]), IDS, st.sampled_from([0.0, 0.5, 1.9])), max_size=30))
-def test_cancel_for_a_past_request_does_not_apply_unless_its_id_is_used_again(
+def test_cancel_that_arrives_before_its_request_applies_only_to_a_new_id_and_for_a_limited_time(
     steps: list[tuple[str, int | str, float]],
 ) -> None:
     cancels, now = EarlyCancels(), 0.0

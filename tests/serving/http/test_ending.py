@@ -61,7 +61,7 @@ async def open_all(endpoint: Endpoint, count: int) -> list[tuple[str, Connection
     return streams
 
 
-async def test_mod_02_shd_02_server_shutdown_ends_open_streams_gracefully_and_immediately(
+async def test_mod_02_shd_02_server_shutdown_ends_all_open_streams_at_once_and_completely(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     streams = await open_all(endpoint, 10)
@@ -246,7 +246,7 @@ async def test_server_serves_requests_on_connections_that_wait_to_be_accepted_wh
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_handler_sees_the_cancel_cause_value_parent_if_the_scope_around_the_http_server_is_cancelled(
+async def test_handler_sees_cancel_cause_parent_if_the_scope_around_the_http_server_is_cancelled(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, era: str
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})

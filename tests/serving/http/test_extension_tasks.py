@@ -76,7 +76,7 @@ async def test_anonymous_callers_at_different_addresses_have_separate_task_limit
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_task_requests_must_have_the_task_id_in_the_mcp_name_header(method: str) -> None:
+async def test_task_request_whose_mcp_name_header_is_not_its_task_id_gets_status_400(method: str) -> None:
     params: dict[str, Any] = {"inputResponses": {}} if method == "tasks/update" else {}
     server, _ = working()
     async with served(server) as endpoint:

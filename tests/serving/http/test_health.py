@@ -70,7 +70,7 @@ async def test_readyz_fails_after_sigterm_while_requests_are_still_served_during
     assert 5 <= trio.current_time() - begun < 6
 
 
-async def test_server_closes_each_connection_after_the_first_response_that_follows_sigterm(
+async def test_server_closes_each_connection_after_its_first_response_after_sigterm(
     endpoint: ListenedEndpoint, autojump_clock: MockClock
 ) -> None:
     ask = modern("tools/call", {"name": "echo", "arguments": {"text": "again"}})

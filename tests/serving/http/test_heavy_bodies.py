@@ -250,7 +250,7 @@ async def test_memory_of_a_request_that_awaits_input_is_released_when_the_retry_
 
 
 @pytest.mark.parametrize("asking", ["ask_again", "ask_by_replay"])
-async def test_retry_of_a_large_request_is_matched_by_arguments_in_any_order(
+async def test_retry_of_a_large_request_is_accepted_with_equal_arguments_in_another_order(
     asking: str, autojump_clock: MockClock
 ) -> None:
     scene = Holding()

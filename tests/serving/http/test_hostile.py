@@ -251,7 +251,7 @@ async def test_htt_03_truncated_body_never_runs_and_leaves_other_requests_unaffe
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 500_000, 2_000_000])
-async def test_client_that_disconnects_cancels_its_call_even_if_it_sent_more_bytes_before(
+async def test_client_that_disconnects_cancels_its_call_even_if_it_sent_part_of_a_further_request(
     scene: Scene, endpoint: SocketEndpoint, size: int
 ) -> None:
     with trio.fail_after(PATIENCE):

@@ -931,7 +931,7 @@ async def test_messages_that_belong_to_no_request_are_sent_on_the_get_stream() -
         assert (await events.message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_get_whose_accept_header_lacks_event_streams_gets_status_406() -> None:
+async def test_get_request_whose_accept_header_lacks_event_streams_gets_status_406() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         assert (await endpoint.ask(None, {**session, "Accept": "application/json"}, method="GET")).status == 406
@@ -1131,7 +1131,7 @@ async def test_idle_legacy_streams_receive_comments_without_event_ids() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "1-1", "", "-", "0", "x" * 5000])
-async def test_get_with_an_unknown_last_event_id_gets_status_400(cursor: str) -> None:
+async def test_get_request_with_an_unknown_last_event_id_gets_status_400(cursor: str) -> None:
     async with serving() as (endpoint, _):
         _, head = await listen(endpoint, await endpoint.session(), cursor)
         assert head.status == 400
@@ -1171,7 +1171,7 @@ async def test_session_id_is_visible_ascii_and_unguessable() -> None:
         assert all(re.fullmatch(r"[!-~]{22,}", each) for each in ids), "128 bits take 22 characters at least"
 
 
-async def test_only_an_initialize_response_contains_a_session_id() -> None:
+async def test_response_contains_a_session_id_only_if_it_answers_initialize() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         for answer in (
@@ -1284,7 +1284,7 @@ async def test_htt_09_unsupported_version_header_in_a_session_gets_status_400(ve
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2026-07-28"])
-async def test_htt_09_request_with_a_supported_version_other_than_that_of_the_session_is_served(version: str) -> None:
+async def test_htt_09_session_request_with_a_different_supported_version_header_is_served(version: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})

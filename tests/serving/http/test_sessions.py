@@ -181,7 +181,7 @@ async def test_htt_23_session_of_a_disconnected_client_ends_after_session_timeou
         assert await status_of_ping(endpoint, other) == 200
 
 
-async def test_htt_23_call_in_a_timed_out_session_is_cancelled_with_the_cause_value_disconnect(
+async def test_htt_23_call_in_a_timed_out_session_is_cancelled_with_cancel_cause_disconnect(
     scene: Scene, autojump_clock: MockClock
 ) -> None:
     async with in_memory(scene.server, session_timeout=30) as endpoint:

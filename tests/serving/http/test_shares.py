@@ -294,7 +294,7 @@ async def test_one_principal_gets_at_most_half_of_the_free_worker_threads() -> N
             assert (await connection.answer()).status == 200
 
 
-async def test_handlers_of_one_anonymous_caller_that_await_input_do_not_evict_those_of_another_address() -> None:
+async def test_handlers_that_await_input_from_one_client_address_do_not_evict_handlers_of_another() -> None:
     scene = Scene()
     async with from_addresses(scene, max_parked=2) as addresses:
 

@@ -117,7 +117,7 @@ async def test_s2c_09_sampling_answer_whose_body_times_out_fails_the_sampling_re
         assert "within 5 s" in await there.fails()
 
 
-async def test_s2c_09_too_long_answer_without_a_readable_id_fails_the_sampling_request_if_only_one_is_open(
+async def test_s2c_09_too_long_answer_without_a_readable_id_fails_the_only_open_sampling_request(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as there:
@@ -127,7 +127,7 @@ async def test_s2c_09_too_long_answer_without_a_readable_id_fails_the_sampling_r
         await there.fails()
 
 
-async def test_s2c_09_too_deeply_nested_answer_fails_the_sampling_request_if_only_one_is_open() -> None:
+async def test_s2c_09_too_deeply_nested_answer_fails_the_only_open_sampling_request() -> None:
     async with asking() as there:
         deep = b'{"x": ' + b"[" * 2000 + b"]" * 2000 + b"}"
         assert (await there.endpoint.ask("POST", there.session, deep)).status == 400

@@ -40,7 +40,7 @@ async def echoes(endpoint: MemoryEndpoint, who: str, size: int) -> int:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_htt_22_bodies_that_one_caller_sends_incompletely_leave_memory_for_a_later_request(
+async def test_htt_22_unfinished_http_bodies_of_one_caller_leave_memory_for_a_later_request(
     autojump_clock: MockClock, chunked: bool
 ) -> None:
     async with in_memory(Scene().server, auth=protected(issued()), **LIMITS) as endpoint:

@@ -83,7 +83,7 @@ async def test_coredis_resends_a_command_after_a_disconnect(redis_server: RedisS
         assert redis_server.ask("MGET", "default", "two") == [b"2", b"2"], "INCR has run once: coredis has cured this"
 
 
-async def test_coredis_queues_commands_for_a_frozen_server(tmp_path: Path) -> None:
+async def test_coredis_runs_timed_out_commands_when_a_frozen_redis_server_resumes(tmp_path: Path) -> None:
     """Rules 3 and 4, a limit of each call and a new client after two late calls, may go when this fails."""
     with RedisServer(tmp_path) as server:
         async with client_of(server.port, stream_timeout=0.2) as client:

@@ -173,7 +173,7 @@ async def test_redis_at_maxmemory_still_executes_further_writes_of_a_script_afte
             redis_server.ask("CONFIG", "SET", "maxmemory", 0)
 
 
-async def test_redis_script_that_fails_after_its_first_write_raises_the_error_uncertain(
+async def test_redis_script_that_fails_after_its_first_write_raises_an_uncertain_outcome_error(
     redis_server: RedisServer,
 ) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -185,7 +185,7 @@ async def test_redis_script_that_fails_after_its_first_write_raises_the_error_un
         assert link.is_up
 
 
-async def test_redis_link_opens_a_new_connection_after_redis_reports_that_it_is_read_only(
+async def test_client_opens_a_new_connection_after_redis_reports_that_it_is_read_only(
     redis_server: RedisServer,
 ) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -210,7 +210,7 @@ async def test_redis_pipeline_raises_store_down_if_no_command_was_executed(redis
             await link.pipeline([("LPUSH", "a", 1), ("LPUSH", "a", 2)])
 
 
-async def test_redis_pipeline_raises_the_error_uncertain_if_only_some_commands_were_executed(
+async def test_redis_pipeline_raises_an_uncertain_outcome_error_if_only_some_commands_ran(
     redis_server: RedisServer,
 ) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -223,7 +223,7 @@ async def test_redis_pipeline_raises_the_error_uncertain_if_only_some_commands_w
 # Loss and return.
 
 
-async def test_redis_open_link_returns_immediately_but_calls_fail_until_redis_is_available(
+async def test_redis_connection_opens_immediately_but_its_calls_fail_until_redis_is_available(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = RedisServer(tmp_path, "user default on nopass ~* &* +@all", "user ann on >sesame ~* &* +@all")
@@ -385,7 +385,7 @@ def kind(request: pytest.FixtureRequest) -> Literal["cut", "swallow", "hold"]:
 
 @pytest.mark.usefixtures("no_pings")
 @pytest.mark.parametrize("after", range(len(b":1\r\n")))
-async def test_redis_call_that_gets_no_complete_reply_raises_the_error_uncertain_and_runs_once(
+async def test_redis_call_without_a_complete_reply_raises_an_uncertain_outcome_error_and_runs_once(
     kind: Literal["cut", "swallow", "hold"], after: int, redis_server: RedisServer
 ) -> None:
     limit = LONG if kind == "cut" else 0.4

@@ -422,7 +422,7 @@ def test_redis_scripts_and_their_python_models_give_equal_results_for_all_operat
     trio.run(main)
 
 
-def test_docs_page_states_how_many_operation_sequences_and_deliberate_defects_are_tested() -> None:
+def test_docs_page_states_the_correct_numbers_of_tested_operation_sequences_and_defects() -> None:
     page = (Path(__file__).parents[4] / "docs" / "proof.md").read_text()
     for family in FAMILIES.values():
         count = len(family.operations)
@@ -456,7 +456,7 @@ DEFECTS: Final = {
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_operation_sequences_find_a_deliberate_defect_in_a_redis_script(
+def test_operation_sequences_detect_each_defect_that_is_added_to_a_redis_script(
     defect: str, redis_of_process: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, script, old, new = DEFECTS[defect]

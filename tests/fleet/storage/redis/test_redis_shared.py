@@ -598,7 +598,7 @@ async def test_message_between_replicas_in_an_unknown_format_is_reported_as_lost
 # Notifications of extensions
 
 
-async def test_extension_notification_reaches_all_replicas(
+async def test_extension_notification_reaches_clients_of_all_replicas_through_redis(
     storage: RedisStorage,
 ):
     async with replicas_that_tell(storage, b"a" * 32, b"a" * 32) as (one, two):

@@ -519,7 +519,7 @@ class BreakingLink:
 
 
 @pytest.mark.usefixtures("small_scripts")
-async def test_task_store_call_raises_the_error_uncertain_if_redis_fails_between_its_scripts(redis_url: str):
+async def test_task_store_call_raises_an_uncertain_outcome_error_if_redis_fails_between_its_scripts(redis_url: str):
     """A part has happened, whatever the second script says; where the first one fails, nothing has."""
     async with open_store(redis_url) as store, open_reached(redis_url) as link:
         for number in range(5):
