@@ -134,7 +134,7 @@ async def test_caller_with_many_connections_leaves_worker_threads_for_a_further_
     assert not workers.queue
 
 
-async def test_only_client_of_a_server_gets_all_worker_threads() -> None:
+async def test_client_that_is_the_only_client_of_a_server_gets_all_worker_threads() -> None:
     workers = Workers(running=3, asking=200, abandoned=100)
     async with trio.open_nursery() as nursery:
         line = Line(workers.share(Caller(alone=True)), nursery)

@@ -34,7 +34,7 @@ def run_of_another_thread() -> tuple[TrioRun, Callable[[], None]]:
     return made[0], stop
 
 
-async def test_object_for_the_current_trio_run_calls_functions_directly_in_the_trio_thread() -> None:
+async def test_call_method_of_the_current_trio_run_calls_a_function_directly_if_used_in_the_trio_thread() -> None:
     run, thread = current_run(), threading.get_ident()
     assert run is current_run()
     assert run.is_here
@@ -42,7 +42,7 @@ async def test_object_for_the_current_trio_run_calls_functions_directly_in_the_t
     assert run.call(threading.get_ident) == thread
 
 
-def test_request_for_the_current_trio_run_raises_runtime_error_outside_of_trio() -> None:
+def test_function_current_run_raises_runtime_error_outside_of_trio() -> None:
     with pytest.raises(RuntimeError):
         current_run()
 

@@ -6,7 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp.concurrency.wakeups import ChangeSignal
 
 
-async def test_signal_that_a_store_changed_immediately_triggers_a_poll(
+async def test_store_is_polled_immediately_after_a_signal_that_it_changed(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     watch, looks = ChangeSignal(1000), list[float]()
@@ -22,7 +22,9 @@ async def test_signal_that_a_store_changed_immediately_triggers_a_poll(
     assert looks == [3]
 
 
-async def test_signal_that_a_store_changed_during_a_poll_triggers_another_poll(autojump_clock: MockClock) -> None:
+async def test_store_is_polled_again_if_a_signal_that_it_changed_arrives_during_a_poll(
+    autojump_clock: MockClock,
+) -> None:
     watch = ChangeSignal(1000)
     watch.notify()
     watch.notify()
@@ -30,7 +32,7 @@ async def test_signal_that_a_store_changed_during_a_poll_triggers_another_poll(a
     assert trio.current_time() == 0
 
 
-async def test_after_a_poll_triggered_by_a_signal_the_next_poll_follows_after_the_usual_interval(
+async def test_store_is_polled_at_the_usual_interval_after_a_poll_that_a_signal_triggered(
     autojump_clock: MockClock,
 ) -> None:
     watch = ChangeSignal(5)

@@ -118,7 +118,7 @@ async def test_cancelled_call_raises_cancelled_after_it_waits_for_the_handler(er
     assert [each.state for each in [*endings, *others]] == ["stopped", "stopped"]
 
 
-async def test_cancelled_call_waits_for_a_shielded_handler_only_for_the_seconds_in_the_option_within(
+async def test_cancelled_call_waits_for_a_shielded_handler_only_for_the_seconds_of_the_within_option(
     era: Era, autojump_clock: Any
 ) -> None:
     slow = Slow(limits=Limits(cleanup_grace=1))

@@ -370,7 +370,7 @@ async def test_connection_attempt_that_times_out_is_freed_without_garbage_collec
         assert await garbage_of(scenario) == []
 
 
-async def test_failed_start_of_a_command_is_freed_without_garbage_collection() -> None:
+async def test_stdio_connection_whose_command_is_missing_is_freed_without_garbage_collection() -> None:
     async def scenario() -> None:
         with suppress(ConnectionLost):
             async with open_stdio(["/nowhere/to/be/found"]):
@@ -380,7 +380,7 @@ async def test_failed_start_of_a_command_is_freed_without_garbage_collection() -
         assert await garbage_of(scenario) == []
 
 
-async def test_server_of_a_group_that_times_out_is_freed_without_garbage_collection() -> None:
+async def test_server_of_a_client_group_that_exceeds_connect_timeout_is_freed_without_garbage_collection() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncIterator[None]:
         await trio.sleep_forever()

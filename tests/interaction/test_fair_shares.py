@@ -80,7 +80,9 @@ async def test_client_with_many_calls_leaves_request_slots_for_the_next_clients(
         assert await peer.text("echo", {"text": "hi"}) == "hi"
 
 
-async def test_only_client_of_a_server_can_use_all_request_slots_and_listen_streams(autojump_clock: MockClock) -> None:
+async def test_client_that_is_alone_on_a_server_can_use_all_request_slots_and_listen_streams(
+    autojump_clock: MockClock,
+) -> None:
     async with shared(alone=True, max_server_requests=16, max_server_streams=16) as connect:
         peer = await connect()
         assert (await hang(peer), await listen(peer)) == (16, 16)

@@ -17,7 +17,7 @@ LEVELS: list[Literal["debug", "error"]] = ["debug", "error"]
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=["below the level", "above it"])
-async def test_handler_that_logs_in_a_loop_lets_other_tasks_run(level: Literal["debug", "error"]) -> None:
+async def test_handler_that_logs_in_a_loop_lets_other_trio_tasks_run(level: Literal["debug", "error"]) -> None:
     server, ran = Server("s", limits=Limits(high_water=1 << 30)), trio.Event()
 
     @server.tool

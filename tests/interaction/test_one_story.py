@@ -155,7 +155,7 @@ async def story(connect: Any, era: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("connect", [stdio, websocket, http])
-async def test_server_in_one_file_behaves_the_same_for_legacy_and_modern_clients(connect: Any) -> None:
+async def test_server_gives_equal_results_to_a_legacy_and_a_modern_client(connect: Any) -> None:
     with trio.fail_after(PATIENCE):
         legacy, modern = await story(connect, "legacy"), await story(connect, "modern")
     assert modern == legacy

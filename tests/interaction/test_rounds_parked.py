@@ -28,7 +28,7 @@ from .rounds import ALL, NAME, ask, asked, methods, text
 TWO: dict[str, Any] = {"sampling": {}, "roots": {}}
 
 
-async def test_handler_continues_after_elicitation_and_sampling_without_repeating_work(
+async def test_handler_that_elicits_and_samples_continues_after_each_retry_and_does_not_start_again(
     autojump_clock: MockClock,
 ) -> None:
     server, journal = Server("s"), list[str]()

@@ -116,7 +116,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_no_slot_for_a_worker_thread_stays_in_use_after_random_calls_of_sync_tools(
+async def test_all_worker_thread_slots_are_free_after_random_calls_and_cancels_of_sync_tools(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[WorkerSlot] = []

@@ -258,7 +258,7 @@ def test_listen_streams_start_immediately_and_do_not_occupy_a_request_slot() -> 
     floor.admit(1)
 
 
-def test_listen_streams_have_a_separate_limit() -> None:
+def test_listen_streams_have_a_limit_separate_from_the_request_limit() -> None:
     floor = Floor(max_subscriptions=2)
     first, second, third = stream(), stream(), stream()
     assert floor.in_flight.admit(first)
@@ -301,7 +301,7 @@ def test_request_slots_that_one_connection_frees_are_available_to_other_connecti
     assert took(other, FakeScope) == 1
 
 
-def test_only_client_of_a_server_can_use_the_whole_request_limit() -> None:
+def test_client_that_is_the_only_client_of_a_server_can_use_the_whole_request_limit() -> None:
     (floor,) = floors(1, alone=True, max_server_requests=3, max_server_streams=3, max_server_bytes=6)
     assert took(floor, FakeScope) == took(floor, stream) == 3
 
@@ -328,7 +328,7 @@ def took(floor: Floor, make: Callable[[], FakeScope]) -> int:
     return count
 
 
-async def test_waiting_until_no_listen_streams_are_open_does_not_wait_for_requests() -> None:
+async def test_connection_that_waits_for_the_end_of_its_listen_streams_does_not_wait_for_requests() -> None:
     floor, ended = Floor(), list[str]()
     [request] = floor.admit(1)
     first, second = stream(), stream()
@@ -436,7 +436,7 @@ def test_request_that_has_ended_no_longer_counts_towards_the_limit_of_its_caller
     assert (caller.requests, caller.bytes) == (0, 0)
 
 
-def test_cancel_confirmation_requests_have_a_separate_limit() -> None:
+def test_cancel_confirmation_requests_have_a_limit_separate_from_the_request_limit() -> None:
     cancel: Any = FakeRequest(method=Method("trio-mcp/cancel", "client", dict[str, Any], dict[str, Any], ahead=True))
     floor = Floor(max_in_flight=1, max_server_requests=6)
     floor.admit(3)

@@ -171,7 +171,7 @@ def test_listen_stream_cancelled_by_the_server_ends_its_call_without_a_result(fl
     assert call.arrived == [CallOutcome(None, None, 7)]
 
 
-def test_call_whose_response_is_lost_ends_with_the_reason(floor: Floor) -> None:
+def test_call_whose_response_is_lost_ends_with_an_error_that_contains_the_reason(floor: Floor) -> None:
     request, call = ours()
     error = MCPError("gone")
     floor.act(events.RequestFailed(request, error))

@@ -36,7 +36,7 @@ def test_principal_id_of_a_user_depends_only_on_the_issuer_and_the_subject() -> 
     assert one.id == Principal(issuer=ISSUER, subject="anna").id == (ISSUER, "anna", False)
 
 
-def test_principal_of_a_client_without_a_user_never_equals_a_user() -> None:
+def test_principal_of_a_client_without_a_user_never_equals_the_principal_of_a_user() -> None:
     named, silent = Principal(issuer=ISSUER, subject="app", client_id="app"), Principal(issuer=ISSUER, client_id="app")
     assert named.id == silent.id == (ISSUER, "app", True)
     assert named.id != Principal(issuer=ISSUER, subject="app", client_id="web").id

@@ -169,7 +169,7 @@ async def test_middleware_runs_only_for_requests_with_the_methods_it_is_register
     assert [line for line in seen_of_all if "/" in line] == [f"{each} {offer}" for each, offer in OFFERED.items()]
 
 
-def test_middleware_can_be_registered_for_every_request_that_is_not_answered_immediately() -> None:
+def test_middleware_methods_are_all_client_requests_that_the_server_cannot_answer_at_once() -> None:
     requests = {row.name for row in ROWS if row.is_request and row.sent_by("client")}
     at_once = {name for name in ServerConnection._immediate_answers if not name.startswith("tasks/")}
     assert requests - at_once == MIDDLEWARE_METHODS

@@ -185,12 +185,12 @@ async def test_lists_have_the_same_order_for_every_caller(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("ttl_ms", [-1, 2**53, 1.5, "5", True, None])
-def test_cache_hints_ttl_must_be_a_json_integer(ttl_ms: Any) -> None:
+def test_cache_hints_with_a_ttl_that_is_not_a_nonnegative_json_integer_raise(ttl_ms: Any) -> None:
     with pytest.raises(ValueError, match="ttl_ms"):
         CacheHints(ttl_ms)
 
 
-def test_cache_scope_must_be_public_or_private() -> None:
+def test_cache_hints_with_a_scope_other_than_public_or_private_raise() -> None:
     with pytest.raises(ValueError, match="must be 'public' or 'private'"):
         CacheHints(5, "shared")  # type: ignore[arg-type]
 

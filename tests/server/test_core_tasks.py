@@ -252,7 +252,7 @@ async def test_invalid_task_ttl_in_a_call_gets_error_invalid_params(ttl: Any) ->
 
 
 @pytest.mark.parametrize("task", ["yes", 5, [], True])
-async def test_task_params_that_are_not_an_object_are_invalid_params(task: Any) -> None:
+async def test_call_whose_task_params_are_not_an_object_gets_error_invalid_params(task: Any) -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, "tools/call", name="work", arguments={}, task=task))["code"] == -32602
 

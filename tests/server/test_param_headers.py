@@ -25,7 +25,7 @@ def mirrored(server: Server[Any], name: str) -> tuple[ParamHeader, ...]:
     return entry.param_headers
 
 
-def test_parameter_annotated_with_a_header_is_mirrored_in_that_header() -> None:
+def test_parameter_with_a_header_annotation_must_also_be_sent_in_that_http_header() -> None:
     server = Server("s")
 
     @server.tool
@@ -45,7 +45,7 @@ def test_parameter_annotated_with_a_header_is_mirrored_in_that_header() -> None:
     assert entry.listed.input_schema["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
 
 
-def test_header_annotation_in_an_explicit_input_schema_is_mirrored() -> None:
+def test_x_mcp_header_in_an_explicit_input_schema_assigns_the_http_header_to_the_argument() -> None:
     server = Server("s")
     inner = {"type": "object", "properties": {"id": {"type": "integer", "x-mcp-header": "Tenant"}}}
 
@@ -56,7 +56,7 @@ def test_header_annotation_in_an_explicit_input_schema_is_mirrored() -> None:
     assert mirrored(server, "query") == (ParamHeader(("tenant", "id"), "Mcp-Param-Tenant"),)
 
 
-def test_tool_without_header_annotations_mirrors_no_parameters() -> None:
+def test_tool_without_header_annotations_expects_no_arguments_in_http_headers() -> None:
     server = Server("s")
 
     @server.tool
@@ -79,7 +79,7 @@ def test_tool_with_invalid_header_annotations_raises_at_registration() -> None:
     assert len(server._tools.registry) == 0
 
 
-def test_header_annotation_of_a_class_field_is_mirrored() -> None:
+def test_header_annotation_of_a_class_field_assigns_the_http_header_to_the_nested_argument() -> None:
     server = Server("s")
 
     @server.tool
@@ -89,7 +89,7 @@ def test_header_annotation_of_a_class_field_is_mirrored() -> None:
     assert mirrored(server, "query") == (ParamHeader(("place", "zone"), "Mcp-Param-Zone"),)
 
 
-def test_header_annotation_written_as_json_schema_is_mirrored() -> None:
+def test_header_annotation_written_as_json_schema_assigns_the_http_header_to_the_argument() -> None:
     server = Server("s")
 
     @server.tool

@@ -147,7 +147,7 @@ LINE, LINES = {"SKU": "ab"}, [{"SKU": "ab", "count": 2}]
     ],
     ids=str,
 )
-def test_pydantic_model_is_validated_at_any_position_of_a_parameter(kind: Any, given: Any, value: Any) -> None:
+def test_pydantic_model_nested_anywhere_in_a_parameter_type_is_validated(kind: Any, given: Any, value: Any) -> None:
     function = taking(kind)
     assert function.bind({"value": given}) == {"value": value}
     assert json.dumps(function.schema)

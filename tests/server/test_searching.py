@@ -92,7 +92,7 @@ async def test_server_with_tool_search_lists_only_the_two_search_tools_and_pinne
 
 
 @ERAS
-async def test_call_tool_of_the_tool_search_returns_an_error_result_for_a_tool_that_cannot_be_called(era: str) -> None:
+async def test_call_tool_of_tool_search_returns_an_error_result_for_a_tool_that_cannot_be_called(era: str) -> None:
     server = many()
     server.searchable()
     async with open_memory(server, era=era) as client:
@@ -112,7 +112,7 @@ async def test_call_tool_of_the_tool_search_returns_an_error_result_for_a_tool_t
 
 
 @ERAS
-async def test_task_tool_called_through_the_tool_search_tool_call_tool_runs_as_a_task(
+async def test_task_tool_called_through_call_tool_of_tool_search_runs_as_a_task(
     era: str, autojump_clock: MockClock
 ) -> None:
     server = many()
@@ -123,7 +123,7 @@ async def test_task_tool_called_through_the_tool_search_tool_call_tool_runs_as_a
         assert (await task.result()).text == "woke up"
 
 
-async def test_cancelled_call_made_through_the_tool_search_tool_call_tool_cancels_the_called_tool() -> None:
+async def test_cancelled_call_through_call_tool_of_tool_search_cancels_the_called_tool() -> None:
     server, steps = Server("s"), list[str]()
 
     @server.tool
@@ -203,7 +203,7 @@ async def test_tool_search_index_ranks_hundreds_of_tools_and_forgets_removed_too
 
 
 @ERAS
-async def test_middleware_receives_the_tool_called_through_the_tool_search_tool_call_tool(era: str) -> None:
+async def test_middleware_gets_the_name_and_arguments_of_a_tool_called_through_tool_search(era: str) -> None:
     server, seen = many(), list[Any]()
 
     @server.middleware("tools/call")

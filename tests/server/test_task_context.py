@@ -227,7 +227,9 @@ async def test_task_fails_if_no_result_is_stored_before_its_ttl_expires(autojump
         assert not await server.tasks.store_task_result(task, "completed", "late")
 
 
-async def test_cancelled_task_rejects_a_stored_result(autojump_clock: MockClock) -> None:
+async def test_storing_a_result_for_a_cancelled_task_returns_false_and_changes_nothing(
+    autojump_clock: MockClock,
+) -> None:
     server, _ = rendering()
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -308,7 +310,7 @@ async def test_tk_05_server_can_read_the_state_of_a_task(autojump_clock: MockClo
         assert caught.value.code == -32602
 
 
-async def test_tk_06_stored_result_completes_or_fails_the_task(autojump_clock: MockClock) -> None:
+async def test_tk_06_storing_a_result_or_failure_ends_the_task(autojump_clock: MockClock) -> None:
     async with kept() as (server, peer, task):
         with pytest.raises(ValueError, match="must be 'completed' or 'failed'"):
             await server.tasks.store_task_result(task, "cancelled", "x")  # type: ignore[arg-type]
@@ -320,7 +322,7 @@ async def test_tk_06_stored_result_completes_or_fails_the_task(autojump_clock: M
         assert (await server.tasks.get_task(task)).status == "failed"
 
 
-async def test_tk_06_stored_error_fails_the_task(autojump_clock: MockClock) -> None:
+async def test_tk_06_storing_an_error_fails_the_task(autojump_clock: MockClock) -> None:
     async with kept() as (server, peer, task):
         await server.tasks.store_task_result(task, "failed", CodedError(-32050, "broken", {"why": "age"}))
         state = await state_of(peer, task)
@@ -360,7 +362,7 @@ async def test_tk_08_task_can_be_cancelled_with_a_status_message(autojump_clock:
         assert (state["status"], state["statusMessage"]) == ("cancelled", "no budget")
 
 
-async def test_running_task_for_which_the_server_stores_a_result_cancels_its_handler(autojump_clock: MockClock) -> None:
+async def test_storing_a_result_for_a_running_task_cancels_the_handler_of_the_task(autojump_clock: MockClock) -> None:
     server = Server("s")
     ended = trio.Event()
 
@@ -487,7 +489,9 @@ async def test_stateless_server_with_a_task_store_has_tasks(autojump_clock: Mock
         assert (await about(peer, "tasks/get", task))["status"] == "working"
 
 
-async def test_task_of_a_stateless_server_can_elicit_and_be_subscribed_to(autojump_clock: MockClock) -> None:
+async def test_task_of_a_stateless_server_can_elicit_and_clients_can_subscribe_to_its_state(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s", tasks=TaskSettings(store=MemoryTaskStore()))
 
     @server.tool(task="required")
@@ -510,7 +514,7 @@ async def test_task_of_a_stateless_server_can_elicit_and_be_subscribed_to(autoju
     assert state["result"]["content"][0]["text"] == "{'name': 'Ann'}"
 
 
-async def test_task_and_caller_tasks_are_none_on_a_server_without_task_tools(autojump_clock: MockClock) -> None:
+async def test_ctx_task_and_ctx_caller_tasks_are_none_on_a_server_without_task_tools(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -632,7 +636,7 @@ async def test_values_of_context_variables_in_the_first_call_that_uses_tasks_are
         assert left[0]() is None
 
 
-async def test_stored_result_for_an_expired_task_raises_unknown_task(autojump_clock: MockClock) -> None:
+async def test_storing_a_result_for_an_expired_task_raises_the_error_unknown_task(autojump_clock: MockClock) -> None:
     class Forgetful(MemoryTaskStore):
         async def change(self, record: TaskRecord, **_: Any) -> bool:
             self._records.pop(record.id)

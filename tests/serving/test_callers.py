@@ -37,7 +37,7 @@ def at(address: str) -> tuple[str, str]:
         ("fe80::1%eth0", "fe80::/56"),
     ],
 )
-def test_caller_without_a_principal_is_identified_by_its_ipv4_address_or_ipv6_network(address: str, party: str) -> None:
+def test_anonymous_caller_is_identified_by_its_ipv4_address_or_ipv6_network(address: str, party: str) -> None:
     assert caller(address) == at(party)
 
 

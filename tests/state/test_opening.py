@@ -293,7 +293,7 @@ def test_initialize_after_modern_requests_negotiates_a_legacy_revision() -> None
     assert new.revision is LATEST_MODERN
 
 
-def test_ids_of_legacy_and_modern_requests_in_flight_must_differ() -> None:
+def test_modern_request_with_the_id_of_a_legacy_request_in_flight_gets_error_invalid_request() -> None:
     server = server_of(LATEST_LEGACY)
     accepted(server.receive(Request(1, "tools/list")))
     assert refused(server.receive(modern(1))).code == INVALID_REQUEST

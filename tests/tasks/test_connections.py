@@ -75,7 +75,7 @@ async def test_http_call_whose_client_disconnects_never_becomes_a_task(autojump_
     assert [str(cause) for cause in causes] == ["disconnect"]
 
 
-async def test_task_continues_when_its_websocket_closes() -> None:
+async def test_task_continues_when_the_websocket_of_its_client_closes() -> None:
     store, causes = TouchyStore(), list[Any]()
     server = Server("leaving", tasks=settings(store))
     may_end, has_ended = trio.Event(), trio.Event()

@@ -27,7 +27,7 @@ async def test_task_that_waits_uses_at_most_12_kib_of_memory() -> None:
 
 
 @pytest.mark.parametrize("title", sorted(set(KINDS) - {THE_LARGEST}))
-async def test_memory_limit_of_a_waiting_task_holds_for_every_reason_to_wait(title: str) -> None:
+async def test_waiting_task_stays_below_the_memory_limit_whatever_it_waits_for(title: str) -> None:
     assert await traced(KINDS[title], TASKS) * SPREAD < MOST
 
 

@@ -101,7 +101,7 @@ async def test_task_that_runs_longer_than_the_drain_timeout_fails_with_a_message
     assert b"the server was shut down while the task was running" in record.outcome.json
 
 
-async def test_restartable_task_is_given_up_for_other_servers_immediately_at_shutdown(
+async def test_server_that_shuts_down_releases_restartable_tasks_to_other_servers_immediately(
     autojump_clock: MockClock,
 ) -> None:
     store, ends = MemoryTaskStore(), Ends()
@@ -113,7 +113,9 @@ async def test_restartable_task_is_given_up_for_other_servers_immediately_at_shu
     assert (record.phase, record.holder, record.leased_until) == (TaskPhase.WORKING, None, 0)
 
 
-async def test_task_given_up_at_shutdown_runs_on_another_server_immediately(autojump_clock: MockClock) -> None:
+async def test_task_that_a_server_releases_at_shutdown_immediately_runs_on_another_server(
+    autojump_clock: MockClock,
+) -> None:
     store, ends, others = MemoryTaskStore(), Ends(), Ends()
     async with over_stdio(ends.server(store)) as caller:
         task_id = await caller.start("again", seconds=60)

@@ -388,7 +388,7 @@ async def test_lease_renewal_does_not_wait_for_other_store_calls(autojump_clock:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_only_process_using_a_store_keeps_its_task_after_it_was_suspended_longer_than_the_lease(
+async def test_process_that_uses_a_store_alone_keeps_its_task_after_a_suspension_beyond_the_lease(
     mock_clock: MockClock, asks: bool
 ) -> None:
     store, work = MemoryTaskStore(), Work()
@@ -404,7 +404,7 @@ async def test_only_process_using_a_store_keeps_its_task_after_it_was_suspended_
 
 
 @pytest.mark.parametrize("step", [60, 3600, -3600])
-async def test_only_process_using_a_store_keeps_its_task_when_the_store_clock_changes(
+async def test_process_that_uses_a_store_alone_keeps_its_task_when_the_store_clock_changes(
     autojump_clock: MockClock, step: int
 ) -> None:
     store, work = MemoryTaskStore(), Work()

@@ -173,7 +173,7 @@ def test_task_of_a_dead_process_that_several_busy_processes_claim_runs_once(proc
 
 
 @pytest.mark.parametrize("is_taken_over", [False, True])
-def test_only_process_using_a_store_runs_each_task_once_even_if_its_event_loop_blocks(is_taken_over: bool) -> None:
+def test_process_that_uses_a_store_alone_runs_each_task_once_even_if_its_event_loop_blocks(is_taken_over: bool) -> None:
     for seed in SEEDS:
         life = Life(seed)
 

@@ -19,7 +19,7 @@ LEASE = 9.0
 machine; then it gives its tasks up."""
 
 
-async def test_only_process_using_a_store_continues_its_tasks_after_it_got_sigstop_and_sigcont(tmp_path: Path) -> None:
+async def test_process_that_uses_a_store_alone_continues_its_tasks_after_sigstop_and_sigcont(tmp_path: Path) -> None:
     (tmp_path / "told").touch()
     process = Process(tmp_path, LEASE)
     try:

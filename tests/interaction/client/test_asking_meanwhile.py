@@ -130,7 +130,7 @@ async def test_client_handler_is_cancelled_and_sends_no_answer_if_the_server_can
     assert [message["id"] for message in peer.wire if "method" not in message] == ["p"]
 
 
-async def test_calls_from_a_cancelled_sampling_handler_are_cancelled_with_the_same_reason(
+async def test_calls_made_by_a_cancelled_sampling_handler_are_cancelled_with_the_reason_of_that_cancel(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:

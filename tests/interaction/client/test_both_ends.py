@@ -166,7 +166,7 @@ async def test_handler_with_three_concurrent_input_requests_is_answered_and_runs
     assert [entry["event"] for entry in journal.entries if entry["tool"] == "ask"] == ["start", "end", "finally"]
 
 
-async def test_call_cancelled_during_sampling_stops_client_and_server_handlers_with_the_same_reason(
+async def test_cancel_of_a_call_during_sampling_stops_both_handlers_with_the_reason_of_the_cancel(
     connect: Connect, journal: Journal, transport: str, era: str
 ) -> None:
     """In the modern era the handler is parked then, and no request is in flight."""

@@ -173,7 +173,7 @@ async def test_cancel_sent_because_of_a_trio_deadline_has_a_reason_that_mentions
     assert peer.wire[-1]["params"]["reason"] == "the caller's deadline passed"
 
 
-async def test_call_cancelled_by_the_crash_of_another_task_does_not_send_the_error_to_the_server(
+async def test_call_cancelled_by_an_exception_in_another_trio_task_sends_no_exception_text_to_the_server(
     autojump_clock: object,
 ) -> None:
     async def crash() -> None:
@@ -345,7 +345,7 @@ async def test_calls_made_through_one_functools_partial_object_are_cancelled_wit
     assert cancels_in(peer.wire) == calls
 
 
-async def test_open_calls_of_other_tasks_raise_connection_lost_when_the_client_closes(
+async def test_pending_calls_in_other_trio_tasks_raise_connection_lost_when_the_client_closes(
     serve_raw: Serve, era: str
 ) -> None:
     raw = serve_raw(WELL)

@@ -382,7 +382,7 @@ async def test_err_02_call_after_server_exit_raises_connection_lost(tmp_path: Pa
     assert caught.value.exit_status == 9
 
 
-async def test_std_16_server_that_closes_its_stdin_answers_pending_call_and_the_next_call_fails(
+async def test_std_16_after_the_server_closes_its_stdin_the_pending_call_succeeds_and_the_next_fails(
     tmp_path: Path,
 ) -> None:
     raw = RawServer(tmp_path, 'handshake(); call = until("tools/call"); os.close(0); text(call); time.sleep(60)')
@@ -393,7 +393,7 @@ async def test_std_16_server_that_closes_its_stdin_answers_pending_call_and_the_
                 await client.call_tool("any")
 
 
-async def test_connection_lost_keeps_only_last_20_lines_of_stderr(tmp_path: Path) -> None:
+async def test_connection_lost_error_contains_only_the_last_20_lines_of_stderr_of_the_server(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path, 'read(); [os.write(2, b"%d " % n + b"x" * 5000 + b"\\n") for n in range(100)]; os._exit(1)'
     )

@@ -17,7 +17,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.types import LogParams
 
 
-async def test_list_changed_callback_can_wait_for_another_task_that_lists_tools(autojump_clock: object) -> None:
+async def test_list_changed_callback_can_wait_for_another_trio_task_that_lists_tools(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for _ in range(2):
@@ -58,7 +58,7 @@ _CHANGING = {
 }
 
 
-async def test_list_changed_callback_can_wait_for_a_task_that_lists_tools_of_another_process(
+async def test_list_changed_callback_can_wait_for_a_trio_task_that_lists_tools_of_a_server_process(
     serve_raw: Serve, era: str
 ) -> None:
     raw = serve_raw(
@@ -147,7 +147,7 @@ async def test_call_does_not_wait_for_callbacks_of_logs_received_before_it_was_s
         assert trio.current_time() == pytest.approx(began)
 
 
-async def test_log_callback_can_wait_for_a_task_that_calls_tools(autojump_clock: object) -> None:
+async def test_log_callback_can_wait_for_another_trio_task_that_calls_tools(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         outer = await peer.until("tools/call")

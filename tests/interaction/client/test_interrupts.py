@@ -117,7 +117,9 @@ async def test_keyboard_interrupt_while_client_connects_leaves_no_server_process
     await host.gone()
 
 
-async def test_keyboard_interrupt_while_another_task_uses_the_client_leaves_no_server_process(tmp_path: Path) -> None:
+async def test_keyboard_interrupt_while_another_trio_task_uses_the_client_leaves_no_server_process(
+    tmp_path: Path,
+) -> None:
     host = Host(RawServer(tmp_path, STUBBORN), "uses it in a task", close_grace=0.2)
     await host.interrupted_at("ready", "stays")
     await host.gone()

@@ -38,7 +38,7 @@ def _answering(*results: Any, modern: bool = False) -> Any:
         5,
     ],
 )
-async def test_malformed_tool_result_raises_protocol_violation_for_that_call(
+async def test_malformed_tool_result_raises_protocol_violation_only_in_the_call_that_got_it(
     autojump_clock: object, result: Any
 ) -> None:
     async with scripted(_answering(result, TEXT)) as (channel, _), open_client(channel) as client:
@@ -59,7 +59,9 @@ async def test_client_accepts_modern_result_without_result_type_as_complete(auto
 
 
 @pytest.mark.parametrize("kind", ["hologram", "", None, 5, [], {}, "x" * 10_000])
-async def test_unknown_result_type_raises_protocol_violation_for_that_call(autojump_clock: object, kind: Any) -> None:
+async def test_result_with_an_unknown_result_type_raises_protocol_violation_only_in_its_call(
+    autojump_clock: object, kind: Any
+) -> None:
     results = ({**TEXT, "resultType": kind}, {**TEXT, "resultType": "complete"})
     async with scripted(_answering(*results, modern=True)) as (channel, _), open_client(channel) as client:
         with pytest.raises(ProtocolViolation, match="result type") as caught:
@@ -346,7 +348,7 @@ async def test_each_list_method_stops_if_server_repeats_a_cursor(
     caplog.clear()
 
 
-async def test_listing_that_is_left_early_requests_no_more_pages(autojump_clock: object) -> None:
+async def test_async_for_loop_over_list_tools_that_ends_early_requests_no_further_pages(autojump_clock: object) -> None:
     pages = ({"tools": [{"name": "a", **TOOL}], "nextCursor": "1"}, {"tools": []})
     async with scripted(_answering(*pages)) as (channel, peer), open_client(channel) as client:
         async for tool in client.list_tools():

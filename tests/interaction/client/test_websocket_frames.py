@@ -27,7 +27,7 @@ def transport() -> str:
         (4001, "mine", r"the peer closed the connection \(close code 4001\): mine$"),
     ],
 )
-async def test_connection_lost_of_pending_calls_contains_the_websocket_close_code_of_the_server(
+async def test_connection_lost_error_of_pending_calls_contains_the_websocket_close_code_of_the_server(
     serve_raw: Serve, era: str, code: int, words: str, meaning: str
 ) -> None:
     raw = serve_raw(f'opened(); until("tools/call"); close({code}, {words!r}); ended()')
@@ -40,7 +40,7 @@ async def test_connection_lost_of_pending_calls_contains_the_websocket_close_cod
     assert raw.of("eof")[0]["close_code"] == code
 
 
-async def test_connection_lost_reports_close_code_1006_if_server_sends_no_close_frame(
+async def test_connection_lost_error_contains_close_code_1006_if_server_sends_no_websocket_close_frame(
     serve_raw: Serve, era: str
 ) -> None:
     raw = serve_raw('opened(); until("tools/call"); os._exit(0)')

@@ -195,7 +195,7 @@ def test_bpl_06_server_leaks_no_memory_and_uses_no_cpu_after_clients_vanish(star
 
 
 @pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
-def test_bpl_06_idle_server_with_requests_in_flight_uses_no_cpu(start: Start) -> None:
+def test_bpl_06_server_uses_no_cpu_while_all_its_running_handlers_wait(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         for _ in range(100):
             client.started("sleep", {"ms": 60_000})

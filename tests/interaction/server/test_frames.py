@@ -27,7 +27,7 @@ def refusal(client: RawClient) -> dict[str, Any]:
     return message["error"]["code"]
 
 
-def test_rpc_02_request_id_can_be_reused_after_completion(client: RawClient) -> None:
+def test_rpc_02_request_id_can_be_reused_after_the_request_is_answered(client: RawClient) -> None:
     for text in ("first", "second", "third"):
         assert client.text(client.call("echo", {"text": text}, id=7)) == text
     assert client.error(client.request("no/such", id=7))["code"] == -32601

@@ -69,7 +69,7 @@ def test_log_01_logs_that_pass_the_level_filter_are_sent_before_the_response(sta
         assert client.messages[-1]["id"] == request_id
 
 
-def test_log_02_modern_request_gets_logs_of_its_requested_level_only(start: Start) -> None:
+def test_log_02_modern_request_gets_only_logs_that_reach_the_log_level_in_its_meta(start: Start) -> None:
     with start(revision=MODERN) as client:
         client.result(client.call("log_all"))
         assert client.logged() == []

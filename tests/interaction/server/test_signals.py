@@ -147,7 +147,7 @@ def test_first_signal_or_end_of_input_closes_the_lifespan_and_exits(started: Sta
         assert client.journal.entries("lifespan ended")
 
 
-def test_server_that_drains_after_end_of_input_treats_a_signal_as_the_first_signal(started: Started) -> None:
+def test_server_that_finishes_requests_after_end_of_input_treats_a_signal_as_its_first(started: Started) -> None:
     """Most clients end a server so: they close its input, wait for two seconds, and send SIGTERM."""
     with started("asleep", drain_timeout=3600) as client:
         client.wire.close_input()

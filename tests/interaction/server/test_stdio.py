@@ -283,7 +283,7 @@ def test_std_15_server_drains_requests_closes_lifespan_and_exits_after_a_signal(
         assert [entry["event"] for entry in client.journal.entries(tool="lifespan")] == ["start", "end"]
 
 
-def test_std_15_second_signal_ends_the_server_before_the_drain_is_over(tmp_path: Path) -> None:
+def test_std_15_second_signal_ends_a_server_that_still_waits_for_running_requests(tmp_path: Path) -> None:
     with serving(tmp_path, limits={"drain_timeout": 3600}, revision=LATEST_LEGACY) as client:
         client.started("sleep", {"ms": 60_000}, id=1)
         client.silent_about(1)

@@ -39,7 +39,7 @@ def broken_logging() -> Iterator[None]:
     logger.removeFilter(broken)
 
 
-async def test_internal_error_closes_only_its_websocket_with_1011(
+async def test_internal_error_in_one_connection_closes_only_that_websocket_with_code_1011(
     broken_logging: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched = watched_server()
@@ -64,7 +64,7 @@ async def test_internal_error_closes_only_its_websocket_with_1011(
     assert "swordfish" in caplog.text
 
 
-async def test_error_inside_trio_websocket_closes_only_its_connection_with_1011(
+async def test_error_inside_the_trio_websocket_library_closes_only_that_connection_with_code_1011(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever trio-websocket may still hold in store."""

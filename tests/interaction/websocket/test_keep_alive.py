@@ -72,7 +72,9 @@ async def test_handler_that_sends_many_messages_to_a_silent_websocket_peer_is_ca
         await silence_is_noticed(jump_clock, watched)
 
 
-async def test_websocket_peer_that_answers_pings_is_kept_during_long_calls(jump_clock: MockClock) -> None:
+async def test_websocket_connection_whose_peer_answers_pings_stays_open_during_long_calls(
+    jump_clock: MockClock,
+) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
@@ -87,7 +89,7 @@ async def test_websocket_peer_that_answers_pings_is_kept_during_long_calls(jump_
         assert not watched.ended.is_set()
 
 
-async def test_websocket_peer_that_sends_messages_instead_of_pongs_is_kept(jump_clock: MockClock) -> None:
+async def test_websocket_connection_whose_peer_sends_messages_but_no_pongs_stays_open(jump_clock: MockClock) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()

@@ -22,7 +22,7 @@ from trio_mcp.types import Change, Statistics
 served = partial(serving, serve_websocket)
 
 
-async def test_subscriber_that_stops_reading_does_not_block_other_subscribers() -> None:
+async def test_resource_subscriber_that_stops_reading_its_websocket_does_not_block_other_subscribers() -> None:
     watched, told = watched_server(), dict[str, trio.Event]()
 
     async with served(watched.server, port=0) as listeners:

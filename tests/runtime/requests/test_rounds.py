@@ -377,7 +377,7 @@ async def test_open_and_later_input_requests_fail_when_their_request_ends() -> N
     await asking(test)
 
 
-async def test_request_that_ends_keeps_input_responses_that_have_arrived() -> None:
+async def test_input_response_that_arrived_before_its_request_ends_still_reaches_the_waiting_task() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()

@@ -54,7 +54,7 @@ async def test_access_log_line_of_each_response_names_client_request_and_duratio
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-async def test_access_log_records_a_client_that_disconnects_early(
+async def test_access_log_contains_requests_whose_client_disconnected_before_the_response_ended(
     autojump_clock: MockClock, lines: pytest.LogCaptureFixture, speaks: bool
 ) -> None:
     scene = Scene()

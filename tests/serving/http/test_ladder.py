@@ -1256,7 +1256,7 @@ async def test_initialize_beyond_the_session_limit_gets_status_503_until_a_sessi
         assert (await endpoint.ask(initialize())).status == 200
 
 
-async def test_handler_can_read_session_and_headers_of_its_request() -> None:
+async def test_handler_can_read_the_session_id_and_http_headers_of_its_request() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         reply = (await endpoint.ask(call("who"), {**session, "X-Mine": "yes"})).json

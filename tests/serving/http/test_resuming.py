@@ -282,7 +282,7 @@ async def test_retry_interval_option_sets_the_sse_retry_field_of_all_streams() -
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
-async def test_retry_interval_must_be_a_valid_number_of_seconds(seconds: float) -> None:
+async def test_retry_interval_that_is_not_a_valid_number_of_seconds_raises(seconds: float) -> None:
     with pytest.raises(ValueError, match="retry_interval must be a number of seconds"):
         http_app(Scene().server, allowed_origins=[], allowed_hosts=["127.0.0.1"], retry_interval=seconds)
 

@@ -151,7 +151,7 @@ async def echoes(party: Party) -> bool:
 
 
 @by_all
-async def test_one_principal_can_use_half_of_the_sessions_and_the_next_principal_half_of_the_rest(
+async def test_first_principal_can_open_half_of_the_sessions_and_the_next_principal_half_of_the_rest(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", scene=kind(), max_sessions=8) as [alice, bob]:

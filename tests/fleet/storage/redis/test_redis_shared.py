@@ -266,7 +266,7 @@ def test_redis_prefix_with_braces_raises_value_error():
         RedisStorage("redis://127.0.0.1", prefix="a{b}")
 
 
-async def test_redis_cluster_supports_all_shared_storage_operations(tmp_path: Path):
+async def test_all_shared_storage_operations_succeed_on_a_redis_cluster(tmp_path: Path):
     """All keys of a script lie in one slot."""
     with RedisServer(tmp_path, "cluster-enabled yes") as server:
         server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)

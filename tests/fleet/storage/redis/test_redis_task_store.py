@@ -419,7 +419,7 @@ async def test_task_records_with_equal_position_are_ordered_by_id(store: RedisTa
     assert [each.id for each in await store.page("ann", (place, "ab"), 9)] == names[3:]
 
 
-async def test_unclaimed_tasks_are_claimed_in_the_order_in_which_they_were_created_or_given_up(store: RedisTaskStore):
+async def test_unclaimed_tasks_are_claimed_in_the_order_in_which_they_were_created_or_released(store: RedisTaskStore):
     """The one that was given up last is the last. A lease that is over comes behind."""
     late = await create(store, record("late", holder="dead"), lease_ms=0)
     for name in "zyx":
