@@ -74,7 +74,7 @@ async def test_sleeper_object_refers_to_the_sleeping_task_until_the_task_is_woke
     assert sleeper.task is None
 
 
-async def test_second_task_that_sleeps_on_the_same_sleeper_object_raises_assertion_error(nursery: trio.Nursery) -> None:
+async def test_second_trio_task_that_sleeps_on_one_sleeper_object_raises_assertion_error(nursery: trio.Nursery) -> None:
     sleeper = Sleeper()
     nursery.start_soon(sleeper.sleep)
     await wait_all_tasks_blocked()

@@ -760,7 +760,7 @@ async def test_concurrent_cancels_are_written_to_the_storage_together(
     assert 0 < writes <= 15
 
 
-async def test_cancel_in_the_same_batch_as_its_request_is_applied(autojump_clock: MockClock) -> None:
+async def test_cancel_that_arrives_in_one_batch_with_its_request_is_applied(autojump_clock: MockClock) -> None:
     scene = FleetScene()
     async with replicated(scene.server) as endpoint:
         session = await endpoint.initialize(OLDEST)

@@ -23,7 +23,7 @@ def test_selection_of_scenarios_covers_each_transport_and_revision_with_the_fewe
         assert {era for _, era in chosen} == set(ERAS)
 
 
-def test_selected_runs_of_a_test_depend_on_its_name_only_and_of_many_tests_cover_all_pairs() -> None:
+def test_selected_test_runs_depend_only_on_the_test_name_and_cover_all_pairs_over_many_names() -> None:
     assert cover(GRID, "test") == cover(GRID, "test")
     assert set().union(*(pairs(f"test {number}") for number in range(20))) == set(product(WIRES, ERAS))
 

@@ -414,12 +414,12 @@ def twice(extension: Extension[Any, Any]) -> None:
 @pytest.mark.parametrize(
     ("declare", "words"), [(core, "is a method of MCP itself"), (twice, "declares the method com.example/a/b twice")]
 )
-def test_extension_method_declared_twice_is_rejected(declare: Any, words: str) -> None:
+def test_extension_that_declares_a_method_twice_is_rejected(declare: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         declare(Extension("com.example/a"))
 
 
-def test_two_extensions_with_same_name_or_method_are_rejected() -> None:
+def test_server_with_two_extensions_of_the_same_name_or_with_the_same_method_is_rejected() -> None:
     with pytest.raises(ValueError, match="twice"):
         Server("s", extensions=[search, search])
     other = Extension("com.example/other")

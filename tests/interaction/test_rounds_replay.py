@@ -148,7 +148,7 @@ async def test_concurrent_elicitations_of_a_tool_with_replay_get_their_answers_i
         assert text(await peer.retry(first, result, responses)) == "aa bb cc"
 
 
-async def test_handler_with_replay_that_swallows_its_cancel_still_gets_the_answers_of_the_retry(
+async def test_replayed_handler_whose_first_run_swallowed_its_cancel_gets_the_answers_of_the_retry(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -165,7 +165,7 @@ async def test_handler_with_replay_that_swallows_its_cancel_still_gets_the_answe
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
-async def test_call_cancelled_during_the_cleanup_of_its_handler_with_replay_is_not_answered(
+async def test_call_cancelled_during_the_cleanup_of_its_replayed_handler_is_not_answered(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -199,7 +199,7 @@ async def test_stateless_server_replays_tools_only_for_modern_clients(autojump_c
         assert text(await peer.retry(first, result)) == "Ada at file:///a"
 
 
-async def test_tool_with_replay_runs_only_once_for_a_legacy_client_and_sends_requests_to_the_client(
+async def test_tool_with_replay_runs_once_for_a_legacy_client_and_sends_it_server_requests(
     autojump_clock: MockClock,
 ) -> None:
     desk = Desk()

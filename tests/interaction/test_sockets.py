@@ -155,7 +155,7 @@ async def test_tcp_connection_that_exceeds_the_connection_limit_is_closed() -> N
     [b"", b'{"jsonrpc": "2.0", "id"', b"\n \r\n\n", b"\xef\xbb\xbf\n"],
     ids=["nothing", "half", "blank lines", "byte order mark"],
 )
-async def test_tcp_client_without_a_message_is_disconnected_after_handshake_timeout(
+async def test_tcp_client_that_sends_no_message_is_disconnected_after_handshake_timeout(
     said: bytes, jump_clock: MockClock
 ) -> None:
     limits = Limits(max_connections=1, handshake_timeout=LONG)
@@ -172,7 +172,7 @@ async def test_tcp_client_without_a_message_is_disconnected_after_handshake_time
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_new_tcp_connection_beyond_the_limit_replaces_the_oldest_connection_without_a_message() -> None:
+async def test_new_tcp_connection_beyond_the_limit_replaces_the_oldest_one_that_has_sent_no_message() -> None:
     limits = Limits(max_connections=8, handshake_timeout=10_000)  # which is four from one address
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:

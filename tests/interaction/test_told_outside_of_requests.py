@@ -272,7 +272,7 @@ async def test_list_roots_raises_if_client_has_no_roots_or_no_back_channel(autoj
         ({"forwards": ClientCapabilities(roots=Roots(list_changed=True))}, True),
     ],
 )
-async def test_client_sends_roots_changed_only_if_it_declared_list_changed(
+async def test_client_sends_roots_list_changed_only_if_it_declared_the_list_changed_capability(
     autojump_clock: MockClock, options: Any, told: bool
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -284,7 +284,9 @@ async def test_client_sends_roots_changed_only_if_it_declared_list_changed(
     assert (ROOTS_CHANGED in methods_in(peer.wire)) is told
 
 
-async def test_proxy_forwards_roots_changed_only_if_it_declared_list_changed(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_roots_list_changed_only_if_it_declared_the_list_changed_capability(
+    autojump_clock: MockClock,
+) -> None:
     server, heard = Server("s"), list[ConnectedClient]()
     server.on_roots_changed(heard.append)
     for declared in (True, None):

@@ -221,7 +221,7 @@ def test_running_requests_can_be_ended_while_a_loop_iterates_over_all_requests()
     assert len(floor.in_flight) == 0
 
 
-async def test_waiting_until_a_connection_is_idle_ends_after_the_last_request() -> None:
+async def test_wait_until_a_connection_is_idle_ends_when_its_last_request_ends() -> None:
     floor = Floor()
     first, second = floor.admit(2)
     ended: list[str] = []
@@ -240,7 +240,7 @@ async def test_waiting_until_a_connection_is_idle_ends_after_the_last_request() 
     assert ended == ["idle"]
 
 
-async def test_waiting_until_a_connection_is_idle_returns_immediately_if_no_request_runs() -> None:
+async def test_wait_until_a_connection_is_idle_ends_immediately_if_no_request_runs() -> None:
     with trio.fail_after(PATIENCE):
         await Floor().in_flight.idle()
 

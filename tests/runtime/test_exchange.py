@@ -79,7 +79,7 @@ def test_http_exchange_finds_a_request_by_its_id_only_while_the_request_runs() -
     assert one.find(request) is None
 
 
-def test_owner_of_an_http_exchange_is_its_principal_or_if_anonymous_the_exchange_itself() -> None:
+def test_owner_of_an_http_exchange_is_its_principal_or_without_principal_the_exchange_itself() -> None:
     name = PrincipalId("https://login.example.com", "ada")
     nobody, ada = exchange(), exchange(name)
     assert nobody.party is nobody
@@ -87,7 +87,7 @@ def test_owner_of_an_http_exchange_is_its_principal_or_if_anonymous_the_exchange
     assert BatchExchange(nobody, 2).party is nobody
 
 
-async def test_waiting_for_the_listen_streams_of_an_http_exchange_does_not_wait_for_calls() -> None:
+async def test_wait_for_the_end_of_the_listen_streams_of_a_post_does_not_wait_for_its_calls() -> None:
     one, seen = exchange(), list[str]()
     call, stream = FakeRequest(), FakeRequest(METHODS["subscriptions/listen"])
     for request in (call, stream):

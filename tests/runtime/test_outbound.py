@@ -321,7 +321,9 @@ async def test_calls_of_a_cancelled_handler_are_cancelled_with_its_reason(
 # What is said in _meta
 
 
-async def test_call_with_on_progress_sends_a_token_and_gets_progress(autojump_clock: MockClock) -> None:
+async def test_call_with_an_on_progress_callback_sends_a_progress_token_and_gets_progress(
+    autojump_clock: MockClock,
+) -> None:
     told = list[Progress]()
     async with side() as (this, nursery):
         nursery.start_soon(this.call, "tools/call", {"name": "x", "_meta": {"a": 1}}, told.append)

@@ -101,7 +101,9 @@ async def test_oldest_waiting_handler_of_a_caller_is_removed_if_the_caller_has_t
         assert list(one.parking) == ["e", "b", "c"]
 
 
-async def test_anonymous_callers_do_not_remove_each_others_handlers_that_await_input(autojump_clock: MockClock) -> None:
+async def test_anonymous_caller_above_its_limit_removes_only_its_own_waiting_handlers(
+    autojump_clock: MockClock,
+) -> None:
     async with lot(most=2) as one:
         one.keep("a", "the endpoint", "ada")
         for name in "bcd":

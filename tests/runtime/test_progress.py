@@ -223,7 +223,7 @@ async def test_unsent_progress_is_removed_from_the_outbox_together_with_its_requ
 
 
 @given(st.lists(st.tuples(st.floats(allow_nan=True), st.sampled_from([0.0, 0.03, 0.1, 0.5])), max_size=30))
-def test_sent_progress_values_increase_respect_the_interval_and_include_the_latest(
+def test_sent_progress_values_always_increase_and_keep_the_interval_and_include_the_latest(
     reports: list[tuple[float, float]],
 ) -> None:
     async def play() -> None:

@@ -47,7 +47,7 @@ def test_handler_sees_the_trace_context_of_its_request(trace: TraceContext | Non
     assert present_trace() is None
 
 
-def test_client_requests_sent_while_it_answers_a_server_request_have_the_trace_of_that_request() -> None:
+def test_client_requests_sent_while_answering_a_server_request_carry_its_trace_context() -> None:
     with answering({TRACEPARENT: PARENT}):
         assert present_trace() == TraceContext(PARENT)
     assert present_trace() is None

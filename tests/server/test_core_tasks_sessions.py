@@ -165,7 +165,7 @@ async def test_elicitation_from_a_polled_task_is_sent_on_a_get_stream_opened_lat
         assert await status_of(endpoint, session, task) == "completed"
 
 
-async def test_elicitation_that_a_second_tasks_result_sends_again_can_be_answered_with_the_first_id(
+async def test_elicitation_sent_again_for_a_second_tasks_result_can_be_answered_with_its_first_id(
     autojump_clock: MockClock,
 ) -> None:
     async with in_memory(asking_server()) as endpoint:

@@ -82,7 +82,7 @@ def test_each_docstring_style_describes_the_parameters_and_the_tool(doc: str, ca
     assert caplog.text == ""
 
 
-def test_other_docstring_sections_remain_in_the_tool_description() -> None:
+def test_docstring_sections_that_do_not_describe_parameters_remain_in_the_tool_description() -> None:
     sections = "Args:\n    a: One.", "Raises:\n    ValueError: When empty.", "Note:\n    Slow."
     description, _ = parameters_in("\n\n".join(("Do it.", *sections)))
     assert description == "Do it.\n\nRaises ValueError: When empty.\n\nNote: Slow."

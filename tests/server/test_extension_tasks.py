@@ -116,7 +116,9 @@ async def test_working_modern_task_has_no_result_error_or_input_requests(autojum
     assert not state.keys() & {"result", "error", "inputRequests", "requestState", "ttl", "pollInterval", "task"}
 
 
-async def test_completed_modern_task_has_the_result_of_the_same_call_without_a_task(autojump_clock: MockClock) -> None:
+async def test_completed_modern_task_has_the_result_that_its_call_would_return_without_a_task(
+    autojump_clock: MockClock,
+) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "sleep", {"seconds": 5})
         await trio.sleep(5)

@@ -211,7 +211,7 @@ async def test_large_result_link_is_readable_only_by_its_principal() -> None:
         assert not await can_read(endpoint, await session_of(endpoint, "bob-1"), uri, is_modern=False)
 
 
-async def test_large_result_link_of_a_session_is_unreadable_outside_of_that_session_and_vice_versa() -> None:
+async def test_large_result_link_from_a_session_or_modern_call_is_unreadable_in_a_different_session() -> None:
     async with in_memory(printer()) as endpoint:
         one, two = await endpoint.initialize(), await endpoint.initialize()
         uri = await link_for(endpoint, one, is_modern=False)

@@ -536,7 +536,7 @@ async def test_mcp_task_of_an_asyncio_tool_runs_and_is_cancelled_on_asyncio() ->
         await happened(ended)
 
 
-async def test_asyncio_tools_of_a_mounted_server_run_on_the_same_loop() -> None:
+async def test_asyncio_tools_of_a_mounted_server_run_on_the_asyncio_loop_of_the_outer_server() -> None:
     whole, part = Server("whole"), Server("part", asyncio=True)
     loops: set[Any] = set()
 

@@ -23,7 +23,7 @@ def written(member: Any) -> tuple[type, str]:
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_worker_context_has_every_attribute_of_the_request_context_with_the_same_signature(name: str) -> None:
+def test_context_class_for_sync_handlers_has_all_attributes_of_the_one_for_async_handlers(name: str) -> None:
     assert name in vars(WorkerContext)
     expected = written(vars(RequestContext)[name])
     if name == "log":
@@ -46,7 +46,7 @@ TASK_MEMBERS = [
 
 
 @pytest.mark.parametrize(("here", "there", "name"), TASK_MEMBERS)
-def test_worker_tasks_object_has_every_attribute_of_the_task_context_with_the_same_signature(
+def test_task_context_class_for_sync_handlers_has_all_attributes_of_the_async_class(
     here: type, there: type, name: str
 ) -> None:
     assert written(vars(there)[name]) == written(vars(here)[name])
@@ -54,18 +54,18 @@ def test_worker_tasks_object_has_every_attribute_of_the_task_context_with_the_sa
 
 
 @pytest.mark.parametrize("name", [name for name in vars(CallerState) if not name.startswith("_")])
-def test_worker_state_object_has_every_attribute_of_the_caller_state_with_the_same_signature(name: str) -> None:
+def test_caller_state_class_for_sync_handlers_has_all_attributes_of_the_async_class(name: str) -> None:
     kind, words = written(vars(CallerState)[name])
     assert written(vars(WorkerState)[name]) == (kind, words.replace("CallerState", "WorkerState"))
     assert not inspect.iscoroutinefunction(vars(WorkerState)[name])
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_worker_context_has_no_async_methods(name: str) -> None:
+def test_context_class_for_sync_handlers_has_no_async_methods(name: str) -> None:
     assert not inspect.iscoroutinefunction(vars(WorkerContext)[name])
 
 
-def test_worker_context_attributes_return_the_values_of_the_request_context() -> None:
+def test_context_of_a_sync_handler_returns_the_values_of_the_request_context() -> None:
     class Named(RequestContext):
         __slots__ = ()
 

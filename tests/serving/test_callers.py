@@ -41,7 +41,7 @@ def test_anonymous_caller_is_identified_by_its_ipv4_address_or_ipv6_network(addr
     assert caller(address) == at(party)
 
 
-def test_requests_with_the_same_principal_have_one_caller_at_any_client_address() -> None:
+def test_requests_of_one_principal_from_different_client_addresses_have_one_caller() -> None:
     assert caller("203.0.113.9", principal=("issuer", "ada")) == ("principal", ("issuer", "ada"))
     assert caller("10.0.0.1", PROXIES, ("issuer", "ada"), x_forwarded_for="1.2.3.4") == (
         "principal",

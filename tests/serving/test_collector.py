@@ -68,7 +68,7 @@ async def test_garbage_collector_threshold_set_while_serving_is_kept() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-async def test_last_of_two_servers_restores_the_garbage_collector_threshold(first: int) -> None:
+async def test_garbage_collector_threshold_is_restored_when_the_last_of_two_servers_ends(first: int) -> None:
     async with trio.open_nursery() as nursery:
         servers = [await started(nursery), await started(nursery)]
         await ended(nursery, servers.pop(first))

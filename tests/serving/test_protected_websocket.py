@@ -117,7 +117,7 @@ async def test_websocket_is_closed_when_its_token_expires(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_websocket_call_without_scopes_is_an_error_with_the_missing_scopes(
+async def test_websocket_call_without_the_required_scopes_gets_an_error_that_lists_them(
     tokens: Tokens, way: str, era: Any
 ) -> None:
     async with (

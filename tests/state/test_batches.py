@@ -63,7 +63,7 @@ def test_invalid_message_in_a_batch_is_rejected_without_affecting_the_other_mess
 
 
 @with_batches
-def test_second_request_with_the_same_id_in_a_batch_is_rejected(revision: Revision) -> None:
+def test_second_request_of_a_batch_that_repeats_an_id_is_rejected(revision: Revision) -> None:
     events = events_of(server_of(revision).receive(Batch((Request(1, "ping"), Request(1, "ping")))))
     assert [type(event) for event in events] == [RequestReceived, Refused]
 

@@ -52,14 +52,14 @@ def test_request_can_be_packed_into_json_text_that_was_already_encoded() -> None
     assert (request.params, request.meta) == (params, params["_meta"])
 
 
-def test_arguments_with_many_objects_are_kept_as_json_text_while_the_request_is_packed() -> None:
+def test_arguments_with_many_objects_are_replaced_by_their_json_text_to_save_memory() -> None:
     request = request_of(1_000_000, name="x", arguments={"rows": [[] for _ in range(1000)]})
     request.put_away("arguments")
     assert type(request.params["arguments"]) is msgspec.Raw
     assert request.params["name"] == "x"
 
 
-def test_arguments_that_contain_a_long_string_are_kept_unchanged_while_the_request_is_packed() -> None:
+def test_arguments_with_one_long_string_are_not_replaced_by_their_json_text() -> None:
     request = request_of(1_000_000, name="x", arguments={"text": "x" * 100_000})
     params = request.params
     request.put_away("arguments")

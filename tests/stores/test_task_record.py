@@ -29,5 +29,5 @@ def test_task_ttl_is_counted_from_the_creation_of_the_task():
 
 
 @pytest.mark.parametrize("phase", TaskPhase)
-def test_ended_and_cancelled_task_phases_are_final(phase: TaskPhase):
+def test_only_the_task_phases_ended_and_cancelled_are_final(phase: TaskPhase):
     assert phase.is_final == (phase in (TaskPhase.ENDED, TaskPhase.CANCELLED))

@@ -126,7 +126,7 @@ def server_of(store: TaskStore | None = None, seen: Seen | None = None, **option
 # Failures
 
 
-async def test_failing_task_does_not_affect_other_tasks(autojump_clock: MockClock) -> None:
+async def test_mcp_task_that_fails_does_not_affect_other_mcp_tasks(autojump_clock: MockClock) -> None:
     async with calling(server_of()) as caller:
         other = await caller.start("sleep", seconds=5)
         failed = await caller.final(await caller.start("fail"))

@@ -274,7 +274,7 @@ async def test_unreadable_task_record_is_skipped_and_logged(
     assert f"task {second}" not in caplog.text
 
 
-async def test_restarted_task_sees_the_same_context_as_the_first_run(autojump_clock: MockClock) -> None:
+async def test_handler_of_a_restarted_task_sees_the_context_values_of_its_first_run(autojump_clock: MockClock) -> None:
     store, seen = MemoryTaskStore(), list[Any]()
 
     def server_that_sees(way: TaskStore) -> Server:

@@ -137,7 +137,7 @@ def test_task_transition_that_clients_can_see_updates_the_timestamp(name: str):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_task_lease_ends_only_if_the_task_ends_or_is_released_or_becomes_external(name: str):
+def test_task_lease_ends_only_if_the_task_ends_or_is_released_or_passed_to_an_external_worker(name: str):
     after = STEPS[name](ASKING)
     assert after is not None
     is_last = after.phase.is_final or name in ("made_external", "released")

@@ -86,7 +86,7 @@ text(call)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_call_succeeds_although_the_server_prints_20000_other_lines_to_stdout_before_the_reply(
+async def test_call_succeeds_although_the_server_prints_20000_lines_that_are_not_json_to_stdout(
     tmp_path: Path, era: Any
 ) -> None:
     raw = RawServer(tmp_path, PRINTS)

@@ -322,7 +322,7 @@ async def test_client_stops_an_endless_listing_with_one_warning_and_returns_no_d
     caplog.clear()
 
 
-async def test_listing_stops_with_a_warning_if_the_server_sends_an_empty_cursor_and_then_rejects_it(
+async def test_listing_stops_with_a_warning_if_the_server_rejects_the_empty_cursor_that_it_sent(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -49,7 +49,7 @@ def test_s2c_01_sampling_answers_in_any_order_reach_the_requests_they_answer(sta
         assert [f"question {place}" in text for place, text in enumerate(answers(client, call))] == [True] * 10
 
 
-def test_s2c_01_cancelled_call_cancels_each_of_its_elicitations_once_with_same_reason(start: Start) -> None:
+def test_s2c_01_cancelled_call_cancels_each_of_its_elicitations_once_with_its_cancel_reason(start: Start) -> None:
     """Ruling 3: one cancel per request, under the caller's reason, and late answers are ignored."""
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "elicitation", "n": 3}, id=1)

@@ -211,7 +211,7 @@ async def test_websocket_that_exceeds_max_connections_is_refused_with_503() -> N
         assert "too many connections" in body
 
 
-async def test_new_websocket_beyond_the_limit_replaces_the_oldest_connection_without_a_message() -> None:
+async def test_new_websocket_beyond_the_limit_replaces_the_oldest_one_that_has_sent_no_message() -> None:
     limits = Limits(max_connections=2, handshake_timeout=10_000)
     async with served(watched_server().server, port=0, limits=limits) as listeners:
         port = port_of(listeners)

@@ -129,7 +129,7 @@ async def test_websocket_message_limit_counts_bytes_not_characters() -> None:
         assert await close_code(peer) == 1009
 
 
-async def test_websocket_pings_and_cancels_are_handled_at_the_request_limit() -> None:
+async def test_websocket_pings_and_cancels_are_handled_although_the_request_limit_is_reached() -> None:
     watched = watched_server()
     limits = Limits(max_in_flight=1, max_queued=0)
     async with served(watched.server, port=0, limits=limits) as listeners, connected(port_of(listeners)) as peer:

@@ -55,7 +55,7 @@ def counted(**counts: int) -> Statistics:
     return Statistics(**{**dict.fromkeys(attrs.fields_dict(Statistics), 0), **counts})
 
 
-async def test_listen_stream_that_stops_reading_does_not_block_other_streams() -> None:
+async def test_listen_stream_whose_client_stops_reading_does_not_block_other_listen_streams() -> None:
     watched = watched_server()
     modern = Conversation()
     modern.revision = MODERN

@@ -148,7 +148,7 @@ async def test_cancel_token_of_another_principal_is_reported_as_unknown() -> Non
     assert asked(endings, "t" * 16, ADA) is None
 
 
-async def test_request_is_handled_without_its_cancel_token_if_a_running_request_uses_the_same_token() -> None:
+async def test_cancel_token_of_a_request_is_ignored_if_a_running_request_already_uses_that_token() -> None:
     endings = some()
     first, second = entered(endings, "t" * 16), entered(endings, "t" * 16)
     assert (first.ending is not None, second.ending) == (True, None)
@@ -159,7 +159,7 @@ async def test_request_is_handled_without_its_cancel_token_if_a_running_request_
     assert len(endings) == 1
 
 
-async def test_caller_with_too_many_cancel_acknowledgement_records_loses_its_own_oldest_record() -> None:
+async def test_caller_with_too_many_stored_outcomes_of_cancelled_calls_loses_its_oldest_outcome() -> None:
     endings, ada, eve = some(max_endings=2, max_server_endings=4), Caller(), Caller()
 
     def over(token: str, caller: Caller) -> None:
@@ -180,7 +180,7 @@ async def test_caller_with_too_many_cancel_acknowledgement_records_loses_its_own
     assert len(endings) == 4
 
 
-async def test_records_for_cancel_acknowledgements_are_deleted_after_ending_timeout(autojump_clock: Any) -> None:
+async def test_stored_outcomes_of_cancelled_calls_are_deleted_after_ending_timeout(autojump_clock: Any) -> None:
     alarms = Alarms()
     endings = Endings(alarms, Limits(ending_timeout=10), 30.0)
     async with trio.open_nursery() as nursery:

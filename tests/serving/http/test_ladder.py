@@ -619,7 +619,7 @@ async def test_resource_and_prompt_requests_need_the_mcp_name_header(
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_mcp_name_header_of_a_task_request_is_optional_but_must_match(method: str) -> None:
+async def test_mcp_name_header_of_a_task_request_is_optional_but_must_be_the_task_id(method: str) -> None:
     """Nobody but a gateway needs the name, and not every client says it."""
     async with serving() as (endpoint, _):
         body = modern(method, {"taskId": "t-1", "inputResponses": {}})
@@ -807,7 +807,7 @@ async def test_legacy_elicitation_is_sent_on_the_stream_of_its_call_and_answered
         assert (await events.message())["id"] == 1
 
 
-async def test_batch_in_2025_03_26_is_answered_with_one_response_per_request() -> None:
+async def test_batch_in_revision_2025_03_26_is_answered_with_one_response_per_request() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session("2025-03-26")
         told = {"jsonrpc": "2.0", "method": "notifications/unknown"}
@@ -979,7 +979,7 @@ async def test_session_without_a_get_stream_does_not_block_requests_or_shutdown(
 # Legacy: resuming
 
 
-async def test_first_sse_event_in_2025_11_25_has_an_id_and_no_data() -> None:
+async def test_first_sse_event_of_a_stream_in_revision_2025_11_25_has_an_id_and_no_data() -> None:
     async with serving() as (endpoint, _):
         wire, _ = await listen(endpoint, await endpoint.session())
         first = await wire.events().next()
@@ -1067,7 +1067,7 @@ async def test_sse_event_ids_are_unique_within_a_session() -> None:
         assert len(found) == len(set(found)) >= 15
 
 
-async def test_stream_closed_for_polling_sends_retry_and_an_event_id() -> None:
+async def test_sse_stream_that_the_handler_closes_for_polling_sends_a_retry_field_and_an_event_id() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1383,7 +1383,7 @@ async def test_response_stream_of_an_idle_modern_handler_contains_comments() -> 
 
 
 @pytest.mark.parametrize("say_something", [False, True])
-async def test_client_that_disconnects_before_or_after_the_first_byte_cancels_its_modern_request(
+async def test_client_that_disconnects_before_or_during_the_response_cancels_its_modern_request(
     say_something: bool,
 ) -> None:
     async with serving() as (endpoint, watched):

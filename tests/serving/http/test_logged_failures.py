@@ -53,7 +53,7 @@ async def test_log_of_a_failed_anonymous_call_names_the_client_address(
     assert said_of(record)["caller"] == "127.0.0.1"
 
 
-async def test_log_of_a_failed_resource_read_names_the_uri_but_no_caller_if_it_is_unknown(
+async def test_log_of_a_failed_resource_read_names_the_uri_and_omits_an_unknown_caller(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = failing()

@@ -348,7 +348,7 @@ async def test_proxy_lists_the_tools_of_its_backend_once_for_concurrent_calls(
     assert regions.listings == 1
 
 
-async def test_proxy_learns_mcp_param_headers_when_a_client_requests_tools_list(
+async def test_proxy_remembers_the_mcp_param_headers_of_tools_from_a_forwarded_tools_list(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     await before_regions.modern("tools/list")
@@ -388,7 +388,7 @@ async def test_proxied_call_fails_if_its_mcp_param_headers_cannot_be_validated()
             assert (await endpoint.modern("tools/call", EU)).code == -31000
 
 
-async def test_proxied_call_lists_tools_again_if_the_client_disconnected_during_the_first_tools_list(
+async def test_proxy_lists_tools_again_if_the_client_of_the_first_tools_list_disconnected(
     regions: Regions,
 ) -> None:
     first = trio.Event()

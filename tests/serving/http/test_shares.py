@@ -187,7 +187,7 @@ async def test_new_caller_replaces_the_longest_idle_session_of_the_caller_with_t
 
 
 @by_all
-async def test_new_caller_does_not_replace_the_only_session_of_another_caller(
+async def test_new_caller_at_the_session_limit_does_not_replace_the_only_session_of_another_caller(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", "carol", scene=kind(), max_sessions=2) as [alice, bob, carol]:

@@ -83,7 +83,7 @@ async def test_redis_pipeline_returns_all_results_in_order(redis_url: str) -> No
         assert link.round_trips == 1
 
 
-async def test_concurrent_tasks_share_one_redis_connection(redis_server: RedisServer) -> None:
+async def test_concurrent_trio_tasks_share_one_redis_connection(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         results = list[int]()
