@@ -11,7 +11,7 @@ from trio_mcp.concurrency.fair_share import Caller, SharedBytes, leaves_enough
     ("held", "free", "more", "enough"),
     [(0, 1, 1, True), (0, 0, 1, False), (3, 4, 1, True), (4, 4, 1, False), (2, 10, 8, True), (2, 10, 9, False)],
 )
-def test_connection_gets_another_slot_only_if_at_least_as_many_slots_remain_free_as_it_uses(
+def test_connection_gets_a_slot_only_if_as_many_slots_stay_free_as_the_connection_already_uses(
     held: int, free: int, more: int, enough: bool
 ) -> None:
     assert leaves_enough(held, free, more) is enough

@@ -143,7 +143,7 @@ def test_function_runs_in_the_calling_thread_if_the_registered_trio_run_has_cras
     assert home.call_in_run(threading.get_ident) == threading.get_ident()
 
 
-async def test_function_is_not_called_if_trio_runs_in_two_threads_are_registered() -> None:
+async def test_function_call_raises_if_trio_runs_in_two_threads_are_registered() -> None:
     home, changed = ActiveRuns(), list[int]()
     run, stop = run_of_another_thread()
     entered = home.register()

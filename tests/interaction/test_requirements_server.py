@@ -448,7 +448,7 @@ async def test_sv_11_removing_a_tool_resource_or_prompt_sends_a_list_changed_not
         assert (await peer.error("helped"))["code"] == -32602
 
 
-async def test_sv_11_tool_concurrency_limit_queues_further_calls(autojump_clock: MockClock) -> None:
+async def test_sv_11_tool_calls_above_the_concurrency_limit_of_the_tool_are_queued(autojump_clock: MockClock) -> None:
     server = Server("limited", "1.0.0")
     running, most = 0, 0
 

@@ -211,7 +211,7 @@ def test_dispatcher_runs_an_accepted_request_and_answers_a_refused_request(floor
     assert json.loads(settled or b"") == error, "requests settle it themselves"
 
 
-def test_dispatcher_passes_a_received_cancel_to_the_runner(floor: Floor) -> None:
+def test_dispatcher_passes_a_received_cancel_to_the_request_runner(floor: Floor) -> None:
     event = events.CancelReceived(theirs(), "enough")
     floor.act(event)
     assert floor.told == [("cancel", event)]

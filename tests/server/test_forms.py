@@ -176,13 +176,15 @@ def test_elicitation_form_class_without_fields_raises_an_error_with_instructions
         ([["b", "a"]], {"type": "array", "items": {"type": "string", "enum": ["b", "a"]}}),
     ],
 )
-def test_list_of_strings_becomes_a_single_select_elicitation_form(form: Any, field: dict[str, Any]) -> None:
+def test_elicitation_form_given_as_a_list_of_strings_is_sent_as_a_single_select(
+    form: Any, field: dict[str, Any]
+) -> None:
     assert form_schema(form) == {"type": "object", "properties": {"value": field}, "required": ["value"]}
     check_form_schema(form_schema(form))
 
 
 @pytest.mark.parametrize("form", [[], [1, 2], [None], [[]], [["a"], ["b"]], [{"a": {"title": "A"}}], [str]])
-def test_list_with_an_item_that_is_not_a_string_raises_as_an_elicitation_form(form: Any) -> None:
+def test_elicitation_form_given_as_a_list_raises_if_an_item_is_not_a_string(form: Any) -> None:
     with pytest.raises(CodedError, match="list of texts"):
         form_schema(form)
 

@@ -66,7 +66,7 @@ def test_registering_two_items_with_the_same_name_raises() -> None:
         listing("a", "a")
 
 
-def test_item_name_can_be_registered_again_after_its_removal() -> None:
+def test_name_of_a_removed_list_item_can_be_registered_again() -> None:
     pages = listing("a")
     pages.remove("a")
     pages.add("a", Thing("again"))

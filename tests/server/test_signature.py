@@ -186,7 +186,7 @@ def test_unresolvable_annotation_raises_an_error_with_its_name() -> None:
         UserFunction.of(handler)
 
 
-def test_whole_number_in_any_json_notation_is_read_as_an_integer() -> None:
+def test_json_number_with_an_integral_value_is_read_as_int_in_any_notation() -> None:
     async def handler(
         count: int, sizes: list[int], point: Point, limit: int | None, share: float, where: Path, flag: bool = False
     ) -> None: ...
@@ -203,7 +203,7 @@ def test_whole_number_in_any_json_notation_is_read_as_an_integer() -> None:
             UserFunction.of(handler).bind({**arguments, **wrong})
 
 
-def test_strings_become_numbers_only_in_lenient_mode() -> None:
+def test_string_argument_is_converted_to_a_number_only_in_a_lenient_tool() -> None:
     async def prompt(count: int, exact: bool = False) -> None: ...
 
     assert UserFunction.of(prompt).bind({"count": "3", "exact": "true"}, strict=False) == {"count": 3, "exact": True}

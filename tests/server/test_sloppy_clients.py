@@ -21,7 +21,7 @@ def greet(name: str = "nobody") -> str:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("is_proxied", [False, True])
-async def test_server_treats_an_empty_list_in_place_of_call_arguments_as_no_arguments(
+async def test_call_whose_arguments_are_an_empty_list_runs_as_a_call_without_arguments(
     era: Any, is_proxied: bool
 ) -> None:
     async def use(client: Client) -> None:

@@ -79,7 +79,9 @@ async def refused(call: Any) -> PeerError:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_disabled_item_is_not_listed_and_requests_for_it_fail_as_unknown(era: Era) -> None:
+async def test_disabled_item_is_not_listed_and_a_request_for_the_item_gets_the_error_for_an_unknown_item(
+    era: Era,
+) -> None:
     server = made()
     server.disable("beta")
     async with open_memory(server, era=era) as client:

@@ -66,7 +66,7 @@ async def test_tool_timeout_does_not_include_the_time_of_elicitations(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_tool_timeout_continues_after_an_elicitation_is_answered(
+async def test_tool_timeout_counts_again_after_an_elicitation_is_answered(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server, events = Server("s"), list[threading.Event]()
@@ -125,7 +125,9 @@ async def test_tool_within_its_timeout_returns_its_result(autojump_clock: MockCl
         assert text_of(await client.call_tool("quick")) == "done"
 
 
-async def test_tool_calls_that_exceed_max_concurrency_wait(autojump_clock: MockClock) -> None:
+async def test_tool_calls_above_the_max_concurrency_of_the_tool_wait_for_running_calls(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
     running = most = 0
 
@@ -143,7 +145,7 @@ async def test_tool_calls_that_exceed_max_concurrency_wait(autojump_clock: MockC
     assert most == 2
 
 
-async def test_tool_call_delayed_by_max_concurrency_can_be_cancelled_before_its_handler_runs(
+async def test_tool_call_that_waits_because_of_max_concurrency_can_be_cancelled_before_it_runs(
     autojump_clock: MockClock,
 ) -> None:
     server, ran = Server("s"), list[int]()

@@ -42,7 +42,7 @@ async def _nothing() -> str:
     return ""
 
 
-async def test_use_of_ctx_task_in_a_call_without_a_task_logs_instructions(
+async def test_handler_that_uses_ctx_task_in_a_call_without_a_task_fails_and_instructions_are_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("words")

@@ -77,7 +77,7 @@ async def _completed(value: str) -> list[str]:
     return [await double(value)]
 
 
-async def test_output_schema_of_an_awaitable_annotation_is_the_schema_of_its_result() -> None:
+async def test_output_schema_of_a_handler_annotated_with_awaitable_is_the_schema_of_the_awaited_type() -> None:
     server = Server("s")
 
     @server.tool
@@ -96,7 +96,7 @@ async def _length(word: str) -> int:
 
 
 @pytest.mark.parametrize("wrap", [logged, lambda function: lambda ctx: function(ctx)])
-async def test_async_handler_in_a_sync_wrapper_can_use_its_context(wrap: Any) -> None:
+async def test_async_handler_decorated_with_a_sync_wrapper_can_use_its_context(wrap: Any) -> None:
     server, progress, logs = Server("s", limits=Limits(progress_interval=0)), list[Any](), list[Any]()
 
     async def work(ctx: RequestContext) -> str:

@@ -170,7 +170,7 @@ async def test_input_request_that_json_cannot_encode_raises_and_is_not_sent() ->
     await asking(test)
 
 
-async def test_cancelled_task_sends_no_input_request() -> None:
+async def test_cancelled_trio_task_of_a_handler_sends_no_input_request() -> None:
     async def test(asker: Asker) -> None:
         asker.ask().cancel()
         await wait_all_tasks_blocked()

@@ -98,7 +98,7 @@ async def test_post_with_only_one_media_type_in_its_accept_header_gets_a_respons
 
 
 @pytest.mark.parametrize("era", SERVED)
-async def test_server_drops_notifications_to_a_client_that_accepts_only_json(era: str) -> None:
+async def test_server_sends_only_the_result_and_no_notifications_to_a_client_that_accepts_only_json(era: str) -> None:
     async with serving(era, stream_interval=0.01, priming_delay=0, high_water=200) as (endpoint, _):
         headers = await opened(endpoint, era, JSON)
         answer = await endpoint.ask(called(era, "loud"), headers)
@@ -161,7 +161,7 @@ async def test_elicitation_is_sent_on_the_get_stream_or_fails_if_the_post_accept
 
 
 @pytest.mark.parametrize("era", ["2025-11-25", "shared"])
-async def test_cancelled_request_of_a_client_that_accepts_only_json_is_answered_with_204(era: str) -> None:
+async def test_post_that_accepts_only_json_gets_status_204_if_its_request_is_cancelled(era: str) -> None:
     watched = watched_server()
     options = {name: value() for name, value in SERVED[era].items()}
     async with open_endpoint(watched.server, **options) as endpoint:

@@ -141,7 +141,7 @@ async def hold_much(endpoint: MemoryEndpoint, scene: Holding, headers: dict[str,
 
 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
-async def test_server_rejects_a_body_beyond_its_memory_limit_without_decoding_it(
+async def test_server_rejects_a_body_that_would_exceed_its_memory_limit_without_decoding_the_body(
     unit: bytes, decoded: Decoded, autojump_clock: MockClock
 ) -> None:
     scene = Holding()
@@ -217,7 +217,9 @@ async def test_server_estimates_the_memory_of_session_requests_before_decoding(
         assert decoded.lengths == []
 
 
-async def test_sampling_answer_is_accepted_beyond_the_memory_limit(autojump_clock: MockClock) -> None:
+async def test_sampling_answer_is_accepted_even_if_the_memory_limit_for_bodies_is_exceeded(
+    autojump_clock: MockClock,
+) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
         session = await endpoint.initialize(sampling={})

@@ -1022,7 +1022,7 @@ async def test_interrupted_sse_stream_resumes_after_last_event_id() -> None:
         assert [message["id"] for message in messages] == ["x"], "kept for a while, since nobody knows what arrived"
 
 
-async def test_sse_stream_is_complete_if_its_client_reconnects_during_the_call() -> None:
+async def test_client_that_reconnects_during_a_call_receives_every_event_of_its_sse_stream() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1039,7 +1039,7 @@ async def test_sse_stream_is_complete_if_its_client_reconnects_during_the_call()
         assert await events.rest() == []
 
 
-async def test_get_with_last_event_id_replays_only_the_stream_of_that_event() -> None:
+async def test_get_request_with_last_event_id_replays_only_the_sse_stream_of_that_event() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1137,7 +1137,7 @@ async def test_get_request_with_an_unknown_last_event_id_gets_status_400(cursor:
         assert head.status == 400
 
 
-async def test_get_with_a_last_event_id_of_another_session_gets_status_400() -> None:
+async def test_get_request_with_a_last_event_id_of_another_session_gets_status_400() -> None:
     async with serving() as (endpoint, _):
         mine, other = await endpoint.session(), await endpoint.session()
         wire, _ = await listen(endpoint, other)
@@ -1148,7 +1148,7 @@ async def test_get_with_a_last_event_id_of_another_session_gets_status_400() -> 
         assert (await listen(endpoint, other, cursor))[1].status == 200
 
 
-async def test_get_with_a_last_event_id_gets_status_400_if_later_events_were_dropped() -> None:
+async def test_get_request_with_a_last_event_id_gets_status_400_if_later_events_were_dropped() -> None:
     async with serving(Limits(max_replay_bytes=1000)) as (endpoint, _):
         session = await endpoint.session()
         wire, _ = await listen(endpoint, session)
@@ -1213,7 +1213,7 @@ async def test_duplicate_session_header_gets_status_400_or_404() -> None:
         assert (await wire.answer()).status in (400, 404)
 
 
-async def test_delete_ends_a_session_and_its_requests_and_streams() -> None:
+async def test_delete_request_ends_its_session_and_all_requests_and_streams_of_the_session() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire, _ = await listen(endpoint, session)
@@ -1229,7 +1229,7 @@ async def test_delete_ends_a_session_and_its_requests_and_streams() -> None:
             assert (await endpoint.ask(body, session, method=method)).status == 404
 
 
-async def test_delete_of_one_session_does_not_affect_other_sessions() -> None:
+async def test_delete_request_for_one_session_does_not_affect_other_sessions() -> None:
     async with serving() as (endpoint, _):
         one, two = await endpoint.session(), await endpoint.session()
         await endpoint.ask(None, one, method="DELETE")

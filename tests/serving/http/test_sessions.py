@@ -80,7 +80,9 @@ async def test_htt_09_negotiated_version_overrides_a_different_supported_version
 # The end
 
 
-async def test_htt_04_delete_ends_the_session_and_cancels_its_calls(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_htt_04_delete_request_ends_its_session_and_cancels_the_calls_of_the_session(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
     running = await endpoint.post(session, call("wait", name="mine"))
     await endpoint.post(other, call("wait", name="theirs"))
@@ -200,7 +202,9 @@ async def test_htt_23_call_in_a_timed_out_session_is_cancelled_with_cancel_cause
 
 
 @pytest.mark.parametrize("cleans_up", [False, True])
-async def test_htt_23_new_session_can_be_opened_as_soon_as_delete_is_answered(scene: Scene, cleans_up: bool) -> None:
+async def test_htt_23_new_session_can_be_opened_as_soon_as_the_delete_request_is_answered(
+    scene: Scene, cleans_up: bool
+) -> None:
     may_end = trio.Event()
 
     @scene.server.tool

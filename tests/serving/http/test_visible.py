@@ -416,7 +416,7 @@ async def test_list_result_in_a_session_depends_on_the_token_of_the_request(toke
         assert messages_in(refused)[-1]["error"]["message"] == "Unknown tool: write"
 
 
-async def test_task_becomes_unknown_when_its_tool_becomes_invisible() -> None:
+async def test_task_is_reported_as_unknown_when_its_tool_becomes_invisible_to_the_caller() -> None:
     is_open = [True]
     async with in_memory(guarded(visible=lambda _: is_open[0])) as endpoint:
         made = await endpoint.modern("tools/call", {"name": "work", "arguments": {}, "_meta": KNOWS})
