@@ -87,4 +87,4 @@ async def test_errors_page_example_prints_the_documented_error(
     next(writing)
     await page.load("caught_error").main()
     next(writing, None)
-    assert f"It prints `{capsys.readouterr().out.strip()}`." in page.text
+    assert f"the program prints `{capsys.readouterr().out.strip()}`." in page.text
