@@ -93,7 +93,7 @@ def test_argument_with_a_type_unknown_to_json_schema_raises_wrong_argument(kind:
 
 
 @pytest.mark.parametrize("kind", [[], [7], 7, None, {}])
-def test_argument_whose_schema_type_is_not_a_string_accepts_any_value(kind: Any):
+def test_argument_whose_schema_has_a_malformed_type_keyword_accepts_any_value(kind: Any):
     schema = {"type": "object", "properties": {"x": {"type": kind}}}
     assert arguments_typed(["x=5"], schema) == {"x": 5}
 

@@ -129,7 +129,7 @@ async def test_call_command_reports_an_argument_that_is_not_valid_unicode_as_a_u
     assert "the arguments cannot be sent" in ended.stderr
 
 
-async def test_call_arguments_can_be_one_json_object():
+async def test_call_command_accepts_all_arguments_as_one_json_object():
     ended = await run([*CALL, DESK, "pack", "--args", '{"files": 3}', "--server-log-level", "off"])
     assert ended.stdout == "packed 3\n"
 
@@ -141,7 +141,7 @@ async def test_call_command_without_a_terminal_reports_that_it_cannot_answer_eli
     assert "'elicitation.form'" in ended.stderr
 
 
-async def test_call_command_shows_the_urls_to_visit_before_the_call_is_repeated():
+async def test_call_command_shows_the_urls_that_the_user_must_visit_before_a_new_call():
     ended = await run([*CALL, DESK, "locked", "--era", "legacy"])
     assert ended.status == 4
     assert ended.stderr == (

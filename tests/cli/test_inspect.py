@@ -170,7 +170,7 @@ async def test_inspect_command_shows_undeclared_features_as_null_in_json_and_not
     assert "tool" not in (await run([*INSPECT, bare])).stdout
 
 
-async def test_inspect_command_accepts_a_quoted_command_or_a_command_after_dashes(shop: str):
+async def test_inspect_command_accepts_a_quoted_server_command_or_a_server_command_after_two_dashes(shop: str):
     command = [*TRIO_MCP, "run", shop]
     quoted = await run([*INSPECT, shlex.join(command), "--json"])
     after_dashes = await run([*INSPECT, "--json", "--", *command])

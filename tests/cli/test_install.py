@@ -102,7 +102,7 @@ async def test_server_added_by_the_install_command_can_be_called_by_its_configur
         ("gemini-cli", ".gemini/settings.json", "mcpServers"),
     ],
 )
-def test_install_command_writes_file_and_format_of_each_host(
+def test_install_command_writes_the_configuration_file_of_each_mcp_host_in_its_format(
     server: str, home: Path, client: str, where: str, section: str
 ):
     assert install(server, "--client", client, "--name", "mine").return_value == 0

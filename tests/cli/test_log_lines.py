@@ -24,7 +24,7 @@ def test_log_lines_contain_no_terminal_control_characters_sent_by_a_peer(
     assert capsys.readouterr().err == "ERROR root: the server refused: \ufffd]0;mine\ufffd \ufffdno\n"
 
 
-def test_log_to_stderr_keeps_logging_that_is_already_configured(
+def test_second_call_of_log_to_stderr_does_not_change_the_configured_log_level(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     root = not_set_up(monkeypatch)

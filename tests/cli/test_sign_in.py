@@ -91,7 +91,7 @@ async def test_user_at_a_terminal_is_signed_in_automatically(world: World) -> No
     assert len(world.authorizations) == 1
 
 
-async def test_command_with_no_sign_in_option_does_not_sign_in(world: World) -> None:
+async def test_command_with_the_flag_no_sign_in_does_not_sign_in(world: World) -> None:
     async with in_terminal([*TRIO_MCP, "inspect", world.url, "--no-sign-in"]) as terminal:
         assert await terminal.read_to_end() == NOT_AUTHORIZED
     assert world.authorizations == []

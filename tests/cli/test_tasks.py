@@ -188,7 +188,7 @@ async def test_tasks_list_command_suggests_an_alternative_if_the_server_has_no_l
     assert ended.stderr.endswith(f"trio-mcp: some servers cannot list tasks: {INSTEAD}\n")
 
 
-async def test_command_exits_with_1_if_the_tool_fails_in_its_task(kitchen: Kitchen, address: str):
+async def test_tasks_result_command_exits_with_1_if_the_tool_that_ran_as_a_task_failed(kitchen: Kitchen, address: str):
     task = (await run([*CALL, address, "burn", "--task"])).stdout.strip()
     ended = await run([*TASKS, "result", address, task])
     assert (ended.status, ended.stdout) == (1, "")

@@ -106,7 +106,7 @@ def test_address_with_credentials_is_refused_without_revealing_the_password(url:
     assert "secret" not in str(caught.value)
 
 
-async def test_client_sends_the_token_that_an_address_has_as_auth() -> None:
+async def test_client_opened_from_an_address_sends_the_bearer_token_in_its_auth_option() -> None:
     async def greets(got: Got, answer: Answer) -> None:
         await answer.json(text(got, "hello"))
 

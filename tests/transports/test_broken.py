@@ -20,7 +20,7 @@ async def stream() -> AsyncGenerator[trio.SocketStream]:
     await trio.aclose_forcefully(stream)
 
 
-async def test_os_error_that_caused_a_broken_stream_is_kept_without_its_traceback(stream: trio.SocketStream) -> None:
+async def test_drop_tracebacks_function_keeps_the_os_error_behind_a_broken_stream_without_its_traceback(stream: trio.SocketStream) -> None:
     with pytest.raises(trio.BrokenResourceError) as caught:
         await stream.send_all(b"x")
     cause = caught.value.__cause__
@@ -43,7 +43,7 @@ async def test_traceback_of_the_os_error_behind_a_locally_closed_stream_is_remov
 
 
 @pytest.mark.parametrize("act", ["break", "raise"])
-async def test_block_that_ends_when_its_stream_breaks_keeps_the_traceback_of_an_outer_exception(
+async def test_until_broken_block_keeps_the_traceback_of_an_exception_that_is_handled_around_the_block(
     stream: trio.SocketStream, act: str
 ) -> None:
     kept: list[BaseException] = []
@@ -58,7 +58,7 @@ async def test_block_that_ends_when_its_stream_breaks_keeps_the_traceback_of_an_
     assert kept[0].__traceback__ is not None
 
 
-async def test_with_block_that_tolerates_a_broken_stream_ends_when_the_stream_breaks(stream: trio.SocketStream) -> None:
+async def test_until_broken_block_ends_without_an_exception_when_its_stream_breaks(stream: trio.SocketStream) -> None:
     done: list[int] = []
     with until_broken():
         done.append(1)
@@ -67,6 +67,6 @@ async def test_with_block_that_tolerates_a_broken_stream_ends_when_the_stream_br
     assert done == [1]
 
 
-async def test_with_block_that_tolerates_a_broken_stream_propagates_other_exceptions() -> None:
+async def test_until_broken_block_propagates_exceptions_unrelated_to_a_broken_stream() -> None:
     with pytest.raises(ZeroDivisionError), until_broken():
         raise ZeroDivisionError

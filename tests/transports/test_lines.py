@@ -204,7 +204,7 @@ def direct(request: pytest.FixtureRequest) -> Iterator[tuple[ByteStream, int, in
             os.close(fd)
 
 
-async def test_line_transport_can_send_a_line_without_a_checkpoint(
+async def test_send_nowait_of_a_line_transport_sends_a_line_without_a_checkpoint(
     direct: tuple[ByteStream, int, int],
 ) -> None:
     stream, _, read_fd = direct
@@ -215,7 +215,7 @@ async def test_line_transport_can_send_a_line_without_a_checkpoint(
     await channel.aclose()
 
 
-async def test_line_transport_sends_the_part_of_a_line_that_fits_without_waiting(
+async def test_send_nowait_of_a_line_transport_sends_the_part_of_a_line_that_fits_into_the_pipe(
     direct: tuple[ByteStream, int, int],
 ) -> None:
     stream, _, read_fd = direct
@@ -234,7 +234,7 @@ async def test_line_transport_sends_the_part_of_a_line_that_fits_without_waiting
     await channel.aclose()
 
 
-async def test_line_transport_on_a_broken_stream_sends_nothing_without_waiting_and_then_raises(
+async def test_send_nowait_on_a_broken_line_transport_sends_nothing_and_send_raises_connection_lost(
     direct: tuple[ByteStream, int, int],
 ) -> None:
     stream, write_fd, read_fd = direct
@@ -250,7 +250,7 @@ async def test_line_transport_on_a_broken_stream_sends_nothing_without_waiting_a
         await channel.send(b"{}\n")
 
 
-async def test_line_transport_sends_nothing_without_waiting_on_an_unsupported_stream() -> None:
+async def test_send_nowait_of_a_line_transport_on_an_unsupported_stream_sends_nothing() -> None:
     stream = Chunks([])
     assert LineTransport(stream, 1000).send_nowait(b"{}\n") == 0
     assert not stream.sent
@@ -270,7 +270,7 @@ async def test_line_transport_sends_at_most_four_lines_between_checkpoints() -> 
     os.close(read_fd)
 
 
-async def test_line_transport_sends_nothing_without_waiting_while_received_lines_are_unread() -> None:
+async def test_send_nowait_of_a_line_transport_sends_nothing_while_received_lines_are_unread() -> None:
     stream, write_fd, read_fd = pipe()
     channel = LineTransport(stream, 1000)
     os.write(write_fd, b"{}\n{}\n")

@@ -81,7 +81,7 @@ async def test_memory_transport_sends_and_receives_without_a_checkpoint_if_possi
         assert await theirs.receive() == b"now"
 
 
-async def test_message_sent_without_waiting_on_a_memory_transport_wakes_the_waiting_receiver(
+async def test_send_nowait_on_a_memory_transport_wakes_the_task_that_waits_to_receive(
     nursery: trio.Nursery,
 ) -> None:
     ours, theirs = memory_transport_pair()
@@ -97,7 +97,7 @@ async def test_message_sent_without_waiting_on_a_memory_transport_wakes_the_wait
     assert received == [b"now"]
 
 
-async def test_full_memory_transport_sends_nothing_without_waiting() -> None:
+async def test_send_nowait_on_a_full_memory_transport_sends_nothing() -> None:
     ours, theirs = memory_transport_pair(capacity=10)
     assert ours.send_nowait(b"larger than the wire\n") == len(b"larger than the wire\n")
     assert ours.send_nowait(b"waits\n") == 0
@@ -106,7 +106,7 @@ async def test_full_memory_transport_sends_nothing_without_waiting() -> None:
 
 
 @pytest.mark.parametrize("closer", ["ours", "theirs"])
-async def test_closed_memory_transport_sends_nothing_without_waiting(closer: str) -> None:
+async def test_send_nowait_on_a_closed_memory_transport_sends_nothing(closer: str) -> None:
     ours, theirs = memory_transport_pair()
     await (ours if closer == "ours" else theirs).aclose()
     assert ours.send_nowait(b"late\n") == 0

@@ -10,7 +10,7 @@ from trio.testing import memory_stream_pair
 from trio_mcp.transports.streams import nowait_writer
 
 
-async def test_writer_that_never_waits_fills_the_buffer_of_a_socket() -> None:
+async def test_nowait_writer_writes_until_the_socket_buffer_is_full() -> None:
     ours, theirs = trio.socket.socketpair()
     with ours, theirs:
         write = nowait_writer(trio.SocketStream(ours))
@@ -20,7 +20,7 @@ async def test_writer_that_never_waits_fills_the_buffer_of_a_socket() -> None:
         assert (await theirs.recv(5)) == b"first"
 
 
-async def test_writer_that_never_waits_returns_0_for_a_closed_socket_or_peer() -> None:
+async def test_nowait_writer_returns_0_for_a_closed_socket_or_peer() -> None:
     ours, theirs = trio.socket.socketpair()
     write = nowait_writer(trio.SocketStream(ours))
     theirs.close()
@@ -29,7 +29,7 @@ async def test_writer_that_never_waits_returns_0_for_a_closed_socket_or_peer() -
     assert write(b"later") == 0
 
 
-async def test_writer_that_never_waits_supports_a_stapled_stream_of_pipes() -> None:
+async def test_nowait_writer_supports_a_stapled_stream_of_pipes() -> None:
     read_end, write_end = os.pipe()
     async with trio.StapledStream(trio.lowlevel.FdStream(write_end), trio.lowlevel.FdStream(read_end)) as stream:
         write = nowait_writer(stream)
@@ -38,5 +38,5 @@ async def test_writer_that_never_waits_supports_a_stapled_stream_of_pipes() -> N
     assert write(b"late") == 0
 
 
-def test_writer_that_never_waits_returns_0_for_unsupported_streams() -> None:
+def test_nowait_writer_returns_0_for_an_unsupported_stream() -> None:
     assert nowait_writer(memory_stream_pair()[0])(b"anything") == 0

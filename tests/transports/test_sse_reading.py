@@ -86,7 +86,7 @@ def test_sse_block_with_empty_data_produces_an_event() -> None:
     assert read(b"id: 7\ndata:\n\n") == [Event("message", b"", "7")]
 
 
-def test_sse_event_has_the_last_event_name_or_message_by_default() -> None:
+def test_sse_event_has_the_type_of_its_last_event_field_or_message_by_default() -> None:
     stream = b"event: x\nevent: y\ndata\n\ndata\n\nevent:\ndata\n\nevent: z\n\ndata\n\n"
     assert [event.name for event in EventReader(99).feed(stream)] == ["y", "message", "message", "message"]
 
@@ -151,7 +151,7 @@ def test_sse_reader_keeps_last_event_id_and_retry_for_a_new_connection() -> None
     assert reader.feed(b"\xef\xbb\xbfdata: a\n\n") == [Event("message", b"a", "1")]
 
 
-def test_sse_reader_keeps_invalid_utf_8_only_in_data() -> None:
+def test_sse_reader_replaces_invalid_utf_8_in_event_and_id_fields_but_not_in_data() -> None:
     assert read(b"event: \xff\nid: \xe2\x82\ndata: \xff\n\n") == [Event("\ufffd", b"\xff", "\ufffd")]
 
 

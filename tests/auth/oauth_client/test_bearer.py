@@ -88,7 +88,7 @@ async def test_request_is_sent_at_most_twice_if_the_bearer_token_function_always
             await credentials.refused(refusal(await credentials.headers("POST"), attempt=2))
 
 
-async def test_client_with_a_fixed_bearer_token_raises_immediately_for_a_missing_scope() -> None:
+async def test_missing_scope_raises_authorization_error_without_a_new_call_of_the_bearer_token_function() -> None:
     async def source() -> str:
         pytest.fail("another token would have no other scope")
 
@@ -109,7 +109,7 @@ async def test_exception_in_a_bearer_token_function_fails_the_call_and_is_logged
     assert "my own" in caplog.text
 
 
-async def test_token_returned_by_a_bearer_token_function_is_validated() -> None:
+async def test_bearer_token_function_that_returns_a_token_with_line_breaks_raises_authorization_error() -> None:
     async def source() -> str:
         return "a\r\nb"
 

@@ -35,7 +35,7 @@ async def unused(url: str) -> None:
     pytest.fail(f"opened: {url}")
 
 
-async def test_user_function_that_opens_the_browser_can_return_the_callback_url() -> None:
+async def test_on_visit_function_can_return_the_callback_url() -> None:
     async def on_visit(url: str) -> str:
         assert url == URL
         return "my-app://callback?code=x"

@@ -80,7 +80,7 @@ CLIENTS: list[Callable[..., Any]] = [user, robot, signer]
 
 
 @pytest.mark.parametrize("made", CLIENTS)
-async def test_client_secret_is_sent_only_to_the_first_authorization_server_that_got_it(
+async def test_client_secret_that_one_authorization_server_received_is_never_sent_to_another(
     made: Callable[..., Any],
 ) -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
@@ -95,7 +95,7 @@ async def test_client_secret_is_sent_only_to_the_first_authorization_server_that
 
 
 @pytest.mark.parametrize("made", CLIENTS)
-async def test_processes_share_the_record_of_which_authorization_server_got_a_client_secret(
+async def test_client_secret_sent_by_one_process_is_not_sent_to_another_authorization_server_by_a_second_process(
     made: Callable[..., Any], tmp_path: Path
 ) -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
@@ -191,7 +191,7 @@ async def test_token_refresh_and_revocation_send_no_client_secret_to_another_iss
             assert second.revoked == []
 
 
-async def test_identity_provider_gets_no_request_if_credentials_belong_to_another_issuer() -> None:
+async def test_client_sends_no_identity_provider_request_if_its_credentials_belong_to_another_issuer() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second, protected(SERVED) as provider:
         storage = MemoryTokenStorage()
         await called(first, robot(storage=storage))

@@ -54,18 +54,18 @@ def test_repr_of_the_oauth_configuration_hides_secrets(auth: Any) -> None:
     assert type(auth).__name__ in repr(auth)
 
 
-def test_client_credentials_without_a_secret_raise_at_creation() -> None:
+def test_client_credentials_created_without_a_secret_raise_value_error() -> None:
     with pytest.raises(ValueError, match="client_secret or a private_key"):
         ClientCredentials("me")
 
 
 @pytest.mark.parametrize("make", [lambda: OAuth(scopes="read"), lambda: WorkloadIdentity("a", scopes="read")])
-def test_oauth_scopes_given_as_a_string_raise_at_creation(make: Any) -> None:
+def test_oauth_configuration_created_with_scopes_as_a_string_raises(make: Any) -> None:
     with pytest.raises(TypeError, match="sequence of strings"):
         make()
 
 
-async def test_workload_assertion_is_requested_for_each_token() -> None:
+async def test_client_calls_the_workload_assertion_function_for_each_token_request() -> None:
     async with protected(SERVED) as world:
         asked = list[str]()
 

@@ -218,7 +218,7 @@ def test_long_names_from_metadata_are_truncated_in_errors(resource: str, monkeyp
 
 
 @pytest.mark.parametrize("servers", [None, []])
-def test_resource_metadata_without_an_authorization_server_raises(servers: object) -> None:
+def test_resource_metadata_without_an_authorization_server_raises_authorization_error(servers: object) -> None:
     web = with_resource(AT_PATH, authorization_servers=servers)
     with pytest.raises(AuthorizationError, match="name no authorization server"):
         web.run(discover(context()))
@@ -239,7 +239,7 @@ def test_resource_metadata_without_an_authorization_server_raises(servers: objec
         "",
     ],
 )
-def test_authorization_server_metadata_of_another_issuer_raises(issuer: str) -> None:
+def test_authorization_server_metadata_of_another_issuer_raises_authorization_error(issuer: str) -> None:
     web = with_resource(AT_PATH)
     web.answers[AS_METADATA] = answer(server_metadata(issuer))
     with pytest.raises(AuthorizationError, match="the metadata contains the wrong issuer"):
@@ -274,7 +274,7 @@ def test_metadata_with_a_byte_order_mark_is_accepted() -> None:
     "issuer",
     ["as.example", "https://", "https://as.example/?x=1", "https://as.example#x", "https://a@as.example", "file:///x"],
 )
-def test_authorization_server_with_an_invalid_url_is_never_requested(issuer: str) -> None:
+def test_client_sends_no_request_to_an_authorization_server_with_an_invalid_url(issuer: str) -> None:
     web = with_resource(AT_PATH, authorization_servers=[issuer])
     with pytest.raises(AuthorizationError, match="URL of the authorization server"):
         web.run(discover(context()))

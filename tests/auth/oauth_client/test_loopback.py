@@ -103,7 +103,7 @@ async def test_second_loopback_callback_is_ignored() -> None:
         assert "code=one" in await answer.wait()
 
 
-async def test_idle_loopback_connection_is_closed(jump_clock: MockClock) -> None:
+async def test_loopback_listener_closes_an_idle_connection(jump_clock: MockClock) -> None:
     async with open_loopback(None) as listener, await trio.open_tcp_stream("127.0.0.1", port_of(listener)) as stream:
         await trio.testing.wait_all_tasks_blocked(0.05)
         jump_clock.jump(11)

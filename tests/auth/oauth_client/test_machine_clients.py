@@ -115,7 +115,7 @@ def test_client_credentials_of_another_issuer_are_not_sent() -> None:
     assert web.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
 
 
-def test_client_credentials_without_an_issuer_are_sent_only_to_the_first_issuer() -> None:
+def test_client_credentials_without_a_configured_issuer_are_sent_only_to_the_issuer_used_first() -> None:
     first = usual_web("https://first.example")
     grant = first.run(client_credentials(credentials(client_secret="s"), context()))
     stored = StoredAuthorization()._with_record(grant.issuer, grant.record)
@@ -242,7 +242,7 @@ def test_identity_provider_token_endpoint_can_be_configured() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "urn:ietf:params:oauth:token-type:access_token"])
-def test_client_does_not_send_an_identity_provider_token_that_is_not_a_grant_to_the_issuer(kind: str | None) -> None:
+def test_identity_provider_token_that_is_not_a_jwt_grant_is_not_sent_to_the_issuer(kind: str | None) -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer(
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}

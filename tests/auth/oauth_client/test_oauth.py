@@ -164,7 +164,7 @@ async def test_call_raises_authorization_error_if_the_server_rejects_a_newly_iss
     assert len(world.authorizations) == 1
 
 
-async def test_rejected_refreshed_token_makes_the_user_sign_in_again() -> None:
+async def test_user_signs_in_again_if_the_server_rejects_a_refreshed_token() -> None:
     async with signed_in() as (world, client):
         world.expire()
 
@@ -201,7 +201,7 @@ async def test_tokens_can_be_bound_to_a_dpop_key() -> None:
     assert len(world.refreshes) == 1
 
 
-async def test_dpop_nonce_required_by_the_server_is_sent() -> None:
+async def test_client_sends_the_dpop_nonce_that_the_server_requires() -> None:
     async with signed_in(dpop_nonce="n-1", dpop=True) as (world, client):
         await client.call_tool("any")
         world.dpop_nonce = "n-2"

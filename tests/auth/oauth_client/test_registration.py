@@ -125,7 +125,7 @@ def test_registration_is_stored_with_the_scopes_of_the_response(
     assert grant.record.client.scopes == expected
 
 
-def test_client_does_not_register_again_for_scopes_that_the_server_dropped() -> None:
+def test_client_does_not_register_again_for_scopes_that_an_earlier_registration_response_omitted() -> None:
     challenge = Challenge("bearer", {"scope": "read write"})
     web = usual_web()
     web.answers[REGISTER] = answer({"client_id": "c", "scope": "read"}, 201)
@@ -184,7 +184,7 @@ SECRET = "s3cret: +/%"
         ("client_secret_basic", {}, "none"),
     ],
 )
-def test_client_authenticates_with_the_registered_method(supported: str, answered: dict[str, str], used: str) -> None:
+def test_client_authenticates_to_the_token_endpoint_with_the_method_in_its_registration(supported: str, answered: dict[str, str], used: str) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=supported.split())
     web.answers[REGISTER] = answer({"client_id": "id:é", **answered}, 201)
     web.run(sign_in(settings(), context()))

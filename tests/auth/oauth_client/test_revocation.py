@@ -53,7 +53,7 @@ def test_refresh_token_is_revoked_before_the_access_token() -> None:
     assert scripted.asked == [METADATA, ENDPOINT, ENDPOINT]
 
 
-def test_revocation_request_authenticates_the_client_as_at_the_token_endpoint() -> None:
+def test_revocation_request_authenticates_the_client_in_the_same_way_as_a_token_request() -> None:
     stored = signed_in(RegisteredClient(client_id="known"))
     scripted = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     (form, _) = revoked_by(scripted, stored, client=PreregisteredClient(client_id="known", client_secret="s3cret"))
@@ -67,7 +67,7 @@ def test_revocation_with_a_metadata_document_client_sends_only_the_client_id() -
 
 
 @pytest.mark.parametrize("tokens", [None, Tokens(access_token="access-1")])
-def test_revocation_requests_are_sent_only_for_tokens_that_exist(tokens: Tokens | None) -> None:
+def test_revocation_sends_one_request_for_an_access_token_without_a_refresh_token(tokens: Tokens | None) -> None:
     assert len(revoked_by(web(), signed_in(tokens=tokens))) == (0 if tokens is None else 1)
 
 
@@ -101,7 +101,7 @@ def test_tokens_of_an_unknown_issuer_cannot_be_revoked() -> None:
         web().run(revoke(settings(), context(signed_in(client=None)), ISSUER))
 
 
-def test_expired_client_secret_is_not_sent() -> None:
+def test_revocation_request_does_not_contain_an_expired_client_secret() -> None:
     over = RegisteredClient(
         client_id="client-1", client_secret="old", secret_expires_at=NOW - 1, auth_method="client_secret_post"
     )

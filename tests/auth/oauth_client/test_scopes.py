@@ -64,11 +64,11 @@ def test_stored_scopes_of_another_authorization_server_are_not_requested() -> No
         ('files:read https://x.example/y "quoted" back\\slash é', ("files:read", "https://x.example/y")),
     ],
 )
-def test_invalid_scope_names_are_dropped(text: str, scopes: tuple[str, ...]) -> None:
+def test_invalid_scope_names_in_a_scope_string_are_ignored(text: str, scopes: tuple[str, ...]) -> None:
     assert scopes_in(text) == scopes
 
 
-def test_too_long_scope_list_raises_authorization_error() -> None:
+def test_scope_list_beyond_the_length_limit_raises_authorization_error() -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="the server requires too many scopes"):
         web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "s" * 4097}))))
@@ -85,7 +85,7 @@ def test_too_long_scope_list_raises_authorization_error() -> None:
         (["offline_access"], True, {"scope": "offline_access read"}, "offline_access read"),
     ],
 )
-def test_offline_access_is_requested_if_listed_and_refresh_is_enabled(
+def test_client_requests_the_offline_access_scope_if_the_server_lists_it_and_refresh_is_enabled(
     listed: list[str] | None, refreshable: bool, challenge: dict[str, str], scope: str | None
 ) -> None:
     web = usual_web(scopes_supported=listed)

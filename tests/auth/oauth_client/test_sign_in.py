@@ -76,7 +76,7 @@ def test_token_request_contains_the_resource_value_of_the_metadata_unchanged() -
     assert (form["grant_type"], form["resource"]) == ("refresh_token", origin)
 
 
-def test_second_sign_in_reuses_the_registration_of_the_first() -> None:
+def test_second_sign_in_reuses_the_client_registration_of_the_first_sign_in() -> None:
     web = usual_web()
     grant = web.run(sign_in(settings(), context()))
     again = usual_web()
@@ -85,7 +85,7 @@ def test_second_sign_in_reuses_the_registration_of_the_first() -> None:
     assert again.visited["client_id"] == "client-1"
 
 
-def test_second_authorization_server_gets_a_separate_registration() -> None:
+def test_client_registers_separately_at_a_second_authorization_server() -> None:
     first = usual_web("https://first.example")
     grant = first.run(sign_in(settings(), context()))
     second = usual_web("https://second.example")
@@ -110,7 +110,7 @@ def test_scope_step_up_requests_the_earlier_scopes_together_with_the_scopes_of_t
     assert form_of(again.sent_to(f"{ISSUER}/token")).get("scope") is None
 
 
-def test_offline_access_is_requested_if_the_server_lists_it() -> None:
+def test_sign_in_requests_the_offline_access_scope_if_the_server_lists_it() -> None:
     web = usual_web(scopes_supported=["read", "offline_access"])
     grant = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
     assert web.visited["scope"] == "read offline_access"

@@ -48,7 +48,7 @@ def signed_in(*issuers: str) -> StoredAuthorization:
     return stored
 
 
-async def test_sign_out_deletes_the_stored_record_before_revocation() -> None:
+async def test_sign_out_deletes_the_stored_tokens_before_it_revokes_the_tokens() -> None:
     storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     web = Web(storage=storage)
@@ -66,7 +66,7 @@ async def test_sign_out_revokes_tokens_although_another_issuer_is_unreachable() 
     assert web.asked[-1] == f"{ISSUER}/revoke"
 
 
-async def test_sign_out_waits_at_most_ten_seconds(autojump_clock: MockClock) -> None:
+async def test_sign_out_waits_at_most_ten_seconds_for_the_authorization_server(autojump_clock: MockClock) -> None:
     storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     reasons = await sign_out(SERVER, storage, settings(), Web(hangs=True))

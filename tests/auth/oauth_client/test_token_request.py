@@ -147,7 +147,7 @@ def test_exception_of_a_token_request_contains_only_the_error_code_and_issuer() 
     ],
 )
 @pytest.mark.parametrize("status", [200, 400])
-def test_unregistered_token_error_code_appears_only_in_the_exception_text(code: str, status: int) -> None:
+def test_unregistered_token_error_code_is_in_the_exception_text_but_not_in_its_code_attribute(code: str, status: int) -> None:
     web = web_with(answer({"ok": False, "error": code, "error_description": ["words"]}, status))
     with pytest.raises(AuthorizationError) as caught:
         web.run(sign_in(settings(), context()))
@@ -285,7 +285,7 @@ def test_token_request_is_repeated_once_with_the_required_dpop_nonce(status: int
     assert form_of(first) == form_of(second)
 
 
-def test_second_dpop_nonce_requirement_raises_authorization_error() -> None:
+def test_token_request_raises_authorization_error_if_the_server_requires_a_second_dpop_nonce() -> None:
     web = web_with(in_turn(nonce(), nonce(value="n-2")))
     with pytest.raises(AuthorizationError, match="use_dpop_nonce") as caught:
         web.run(sign_in(settings(), context(proof_key=Proofs())))
@@ -293,7 +293,7 @@ def test_second_dpop_nonce_requirement_raises_authorization_error() -> None:
 
 
 @pytest.mark.parametrize("answered", [nonce(value=""), nonce(value='a"b'), nonce(500), nonce(error="invalid_grant")])
-def test_token_request_is_not_repeated_after_an_error_without_a_valid_use_dpop_nonce_reply(answered: Fetched) -> None:
+def test_token_request_is_repeated_only_after_a_use_dpop_nonce_error_with_a_valid_nonce(answered: Fetched) -> None:
     web = web_with(answered)
     with pytest.raises(AuthorizationError):
         web.run(sign_in(settings(), context(proof_key=Proofs())))
@@ -307,7 +307,7 @@ def test_token_request_without_a_dpop_proof_is_not_repeated_for_a_nonce() -> Non
     assert web.asked.count(TOKEN) == 1
 
 
-def test_token_endpoint_url_without_http_raises_authorization_error_if_dpop_is_used() -> None:
+def test_token_endpoint_url_with_a_scheme_other_than_http_raises_authorization_error_if_dpop_is_used() -> None:
     web = usual_web(token_endpoint="x:y")
     proofs = ProofKey.generate()
 

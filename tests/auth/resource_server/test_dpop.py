@@ -73,7 +73,7 @@ async def test_dpop_bound_token_without_a_proof_gets_status_401(dpop: str) -> No
     assert errors(refusal)["bearer"] == "invalid_token"
 
 
-async def test_bearer_token_needs_no_dpop_proof_if_both_schemes_are_accepted() -> None:
+async def test_bearer_token_needs_no_dpop_proof_if_the_server_accepts_bearer_and_dpop() -> None:
     assert await let_in(gate_of(), bearing("free"))
 
 
@@ -87,7 +87,7 @@ async def test_bearer_token_with_a_dpop_proof_is_refused() -> None:
     assert errors(refusal) == {"dpop": "invalid_dpop_proof"}
 
 
-async def test_challenge_offers_both_schemes_if_both_are_accepted() -> None:
+async def test_challenge_offers_bearer_and_dpop_if_the_server_accepts_both_schemes() -> None:
     refusal = await refused(gate_of(scopes=["a"]), Head())
     bearer, dpop = challenges(refusal)
     assert (bearer.scheme, dpop.scheme) == ("bearer", "dpop")
@@ -342,7 +342,7 @@ async def test_client_clock_is_ignored_if_the_dpop_proof_has_a_nonce() -> None:
     assert (await refused(gate, head)).reason == "the DPoP proof was used before"
 
 
-async def test_dpop_nonce_and_the_replay_record_of_its_proofs_last_for_five_minutes() -> None:
+async def test_dpop_nonce_is_valid_for_five_minutes_in_which_its_proofs_cannot_be_reused() -> None:
     clock = Clock()
     gate = gate_of(now=clock, dpop_nonces=True)
     nonce = dict((await refused(gate, proven(proof()))).headers)["DPoP-Nonce"]
@@ -472,7 +472,7 @@ async def test_dpop_bound_token_without_a_proof_is_refused_without_using_the_sha
         assert (await refused(gate, head)).status == HTTPStatus.UNAUTHORIZED
 
 
-async def test_dpop_token_without_the_required_scope_gets_insufficient_scope_from_replicas() -> None:
+async def test_replica_answers_a_dpop_token_without_the_required_scope_with_insufficient_scope() -> None:
     (gate,) = await replicas(1, scopes=["a"])
     assert errors(await refused(gate, proven(proof()))) == {"bearer": None, "dpop": "insufficient_scope"}
 

@@ -186,7 +186,7 @@ def test_introspection_verifier_repr_hides_secrets() -> None:
 
 
 @pytest.mark.parametrize("credentials", [{"client_secret": None}, {"private_key": "key", "client_secret": "word"}])
-def test_introspection_accepts_only_one_authentication_method(credentials: dict[str, Any]) -> None:
+def test_introspection_verifier_raises_value_error_without_exactly_one_authentication_method(credentials: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="client_secret"):
         verifier(Issuer(), **credentials)
 
@@ -212,6 +212,6 @@ def test_introspection_verifier_without_issuer_raises_if_there_are_two_authoriza
 
 
 @pytest.mark.parametrize("options", [{"cache_for": -1}, {"leeway": -1}, {"secret_in": "query"}])
-def test_invalid_introspection_options_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_of_an_introspection_verifier_raise_an_error(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         verifier(Issuer(), **options)

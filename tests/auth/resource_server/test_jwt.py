@@ -197,7 +197,7 @@ async def test_jwt_with_an_access_token_type_is_accepted(typ: str) -> None:
 
 
 @pytest.mark.parametrize("typ", [None, "JWT", "jwt", "application/jwt"])
-async def test_jwt_without_access_token_type_is_accepted_if_configured(typ: str | None) -> None:
+async def test_jwt_without_the_access_token_type_is_accepted_only_if_require_typ_is_false(typ: str | None) -> None:
     assert await verified(minted(header={"typ": typ})) is None
     assert await verified(minted(header={"typ": typ}), require_typ=False)
 
@@ -352,7 +352,7 @@ async def test_jwt_verifier_accepts_only_its_configured_issuers() -> None:
         ({"aud": "https://other.example/mcp"}, False),
     ],
 )
-async def test_client_ids_option_accepts_tokens_without_audience_that_name_a_listed_client(
+async def test_jwt_without_an_audience_is_accepted_if_the_client_ids_option_lists_its_client(
     claims: dict[str, Any], is_good: bool
 ) -> None:
     token = minted(**claims)

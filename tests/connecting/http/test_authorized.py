@@ -60,7 +60,7 @@ async def test_call_refused_for_insufficient_scope_is_repeated_with_a_new_token(
     assert [told_by(each) for each in auth.refusals] == [(403, challenge, sent, 1)]
 
 
-async def test_auth_object_is_given_how_often_a_request_was_refused_already() -> None:
+async def test_auth_object_receives_the_number_of_refusals_of_a_repeated_request() -> None:
     async def third_time(handed: Handed, request: RefusedRequest) -> None:
         handed.token = "good" if request.attempt == 3 else "bad"
 
@@ -81,7 +81,7 @@ async def test_auth_object_receives_the_headers_of_every_response() -> None:
     assert [headers.get("dpop-nonce") for headers in auth.answers] == [None, "n-1"]
 
 
-async def test_call_fails_without_affecting_other_calls_if_no_token_can_be_obtained_for_the_call() -> None:
+async def test_call_for_which_no_token_can_be_obtained_fails_without_affecting_other_calls() -> None:
     async def then(got: Got, answer: Answer) -> None:
         if got.message["params"]["name"] == "secret":
             await answer.whole(401)
@@ -203,7 +203,7 @@ async def test_connect_timeout_is_paused_while_the_user_signs_in(jump_clock: Moc
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_fail_after_work_around_opening_a_client_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:
+async def test_fail_after_work_timeout_around_open_http_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         with handed.user_is_asked():
             jump_clock.jump(2 * LONG)

@@ -140,7 +140,7 @@ async def test_modern_server_without_a_common_revision_raises_protocol_violation
 
 
 @pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize", "GET"])])
-async def test_http_client_with_an_era_option_sends_only_the_first_request_of_that_era(
+async def test_http_client_set_to_modern_or_legacy_sends_only_discover_or_initialize_respectively(
     era: Any, names: list[str]
 ) -> None:
     async with serving(refused(404)) as server:

@@ -147,7 +147,7 @@ async def test_client_retries_its_first_event_stream_after_status_409() -> None:
         await server.until("GET", 3)
 
 
-async def test_client_without_running_calls_opens_a_new_session_even_if_the_server_first_refuses(
+async def test_idle_client_opens_a_new_session_even_if_the_server_first_refuses_a_new_session(
     told: list[str],
 ) -> None:
     handler = Heard("cut", 404, "open")

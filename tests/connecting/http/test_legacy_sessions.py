@@ -482,7 +482,7 @@ async def test_task_that_a_client_waits_for_in_a_lost_session_is_polled_in_the_n
     assert server.named("tasks/result")[-1].headers["mcp-session-id"] == "s-2"
 
 
-async def test_waiting_for_a_task_raises_peer_error_if_the_new_session_does_not_know_it(mock_clock: MockClock) -> None:
+async def test_waiting_for_a_task_raises_peer_error_if_the_new_session_does_not_know_the_task(mock_clock: MockClock) -> None:
     mock_clock.rate = 20
 
     class Unknowing(ForgetfulWorker):
@@ -608,7 +608,7 @@ async def test_client_keeps_its_session_after_status_404_with_error_method_not_f
     assert server.names.count("initialize") == 1
 
 
-async def test_call_fails_alone_if_a_server_without_sessions_returns_status_404() -> None:
+async def test_status_404_from_a_server_without_sessions_fails_only_its_call() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(404)
 

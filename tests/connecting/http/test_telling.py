@@ -161,7 +161,7 @@ async def test_client_retries_to_send_the_error_for_an_undeliverable_answer_for_
 
 
 @pytest.mark.parametrize("over", ["withdrawn", "asked again", "session"])
-async def test_client_stops_sending_an_error_for_an_answer_when_the_server_request_becomes_obsolete(
+async def test_client_stops_resending_an_error_response_when_the_server_request_is_cancelled_or_replaced(
     over: str, autojump_clock: object
 ) -> None:
     questions, session = SessionQuestions(), Session("s", "2025-11-25")

@@ -181,7 +181,7 @@ async def test_client_that_pipelines_too_many_bytes_is_treated_as_disconnected()
         assert client.app.requests[0].gone == 1
 
 
-async def test_cancelled_connection_reports_a_disconnect_and_closes() -> None:
+async def test_http_connection_whose_task_is_cancelled_reports_a_disconnect_to_the_application_and_closes() -> None:
     ours, theirs = memory_stream_pair()
     app = App(later)
     async with trio.open_nursery() as nursery:
@@ -344,7 +344,7 @@ async def test_client_that_does_not_close_after_the_last_response_is_disconnecte
 # TLS
 
 
-async def test_requests_and_streamed_responses_work_over_tls(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+async def test_server_receives_requests_and_sends_streamed_responses_over_tls(tls_pair: Callable[[], Awaitable[Any]]) -> None:
     pieces = Pieces()
     async with serving(App(), pair=await tls_pair()) as client:
         for _ in range(3):

@@ -86,7 +86,7 @@ async def test_closed_socket_is_detected_by_the_websocket_writer_task() -> None:
     await far.aclose()
 
 
-async def test_websocket_frame_sent_without_waiting_is_dropped_if_the_socket_buffer_is_full() -> None:
+async def test_put_nowait_on_a_websocket_stream_refuses_a_frame_if_the_socket_buffer_is_full() -> None:
     near, far = sockets()
     stream = CoalescingStream(near, 1000)
     frame = bytes(text_frames(b"%050d\n" % 0, masked=False))
@@ -110,7 +110,7 @@ async def test_websocket_frame_sent_without_waiting_is_dropped_if_the_socket_buf
     await far.aclose()
 
 
-async def test_closed_or_non_socket_websocket_stream_sends_no_frame_without_waiting() -> None:
+async def test_put_nowait_on_a_websocket_stream_that_is_closed_or_not_on_a_socket_sends_no_frame() -> None:
     memory, _ = memory_stream_pair()
     stream = CoalescingStream(memory, 1000)
     assert not stream.put_nowait(b"\x81\x01a")
