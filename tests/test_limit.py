@@ -43,7 +43,7 @@ def test_blocked_thread_is_interrupted():
 def test_hypothesis_example_that_sleeps_forever_is_interrupted(number):
     trio.run(trio.sleep_forever)
 
-def test_after_an_interrupted_test_still_runs():
+def test_that_follows_an_interrupted_test_still_runs():
     pass
 """
 

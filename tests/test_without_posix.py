@@ -45,7 +45,7 @@ def test_every_public_name_can_be_imported_without_posix_modules(tmp_path: Path)
     python(str(file))
 
 
-def test_clients_servers_and_groups_work_without_posix_modules() -> None:
+def test_tests_of_clients_servers_and_groups_pass_without_posix_modules() -> None:
     output = python("-m", "pytest", "-q", "-n", "0", *PLUGIN, *(str(TESTS / file) for file in FILES))
     assert " passed" in output
     assert "skipped" not in output.splitlines()[-1]

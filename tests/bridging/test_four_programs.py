@@ -26,7 +26,7 @@ def test_asyncio_clients_in_an_exit_stack_of_one_task_can_be_closed_by_another_t
     run(main)
 
 
-def test_clients_opened_in_separate_tasks_can_be_closed_by_the_main_task(seen: Seen) -> None:
+def test_asyncio_clients_opened_in_separate_tasks_can_be_closed_by_the_main_task(seen: Seen) -> None:
     async def main() -> None:
         stack = AsyncExitStack()
         opening = (stack.enter_async_context(aio.open_memory(seen.server)) for _ in range(5))

@@ -57,7 +57,7 @@ async def test_client_answers_the_input_requests_of_a_task_that_are_not_left_for
         assert [list(update["inputResponses"]) for update in peer.sent("tasks/update")] == [["model"]]
 
 
-async def test_input_request_to_be_answered_later_raises_if_the_call_does_not_run_as_a_task(
+async def test_call_without_a_task_raises_coded_error_for_an_input_request_to_be_answered_later(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:

@@ -141,7 +141,7 @@ async def test_list_is_fetched_again_after_its_change_notification_on_a_listen_s
         assert [await read(client), len(await tools(client))] == ["a 1", 0]
 
 
-async def test_cached_result_changed_by_one_caller_stays_unchanged_for_other_callers(autojump_clock: MockClock) -> None:
+async def test_caller_that_modifies_a_cached_result_does_not_change_it_for_other_callers(autojump_clock: MockClock) -> None:
     async with open_memory(Counting().server, era="modern") as client:
         for _ in range(3):
             (tool,) = await tools(client)

@@ -24,7 +24,7 @@ def noted() -> Server:
     return server
 
 
-async def test_client_internals_receive_each_change_even_if_the_application_has_no_change_callback() -> None:
+async def test_internal_watchers_receive_each_change_even_if_the_application_has_no_change_callback() -> None:
     seen: list[Change] = []
     async with open_memory(noted(), era="legacy") as client:
         client._callbacks.watchers.append(seen.append)
@@ -33,7 +33,7 @@ async def test_client_internals_receive_each_change_even_if_the_application_has_
     assert seen == [Change("tools"), Change("resource", "note://a")]
 
 
-async def test_client_internals_receive_a_change_before_the_callback_of_the_application() -> None:
+async def test_internal_watchers_receive_a_change_before_the_change_callback_of_the_application() -> None:
     order, told = list[object](), trio.Event()
 
     async def on_list_changed(kind: str) -> None:

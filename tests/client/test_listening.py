@@ -281,7 +281,7 @@ async def test_cancelled_listen_iteration_loses_no_change() -> None:
         assert await anext(changes) == TOOLS
 
 
-async def test_client_internals_receive_the_changes_of_listen_streams() -> None:
+async def test_internal_watchers_of_a_client_receive_the_changes_of_listen_streams() -> None:
     server, seen = noted(), list[Change]()
     async with open_memory(server) as client, client.listen(tools=True) as changes:
         client._callbacks.watchers.append(seen.append)

@@ -30,7 +30,7 @@ def one_after_another(*states: Any) -> Any:
 
 
 @pytest.mark.parametrize(("wish", "pause"), [({}, 1), ({"pollIntervalMs": 2500}, 2.5), ({"pollIntervalMs": 0}, 0.1)])
-async def test_client_polls_a_task_at_the_interval_of_the_server_but_not_too_often(
+async def test_client_polls_a_task_at_the_interval_of_the_server_but_at_most_ten_times_a_second(
     autojump_clock: object, wish: dict[str, int], pause: float
 ) -> None:
     look = one_after_another(state(**wish), state(**wish), DONE)

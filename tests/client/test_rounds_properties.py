@@ -239,7 +239,7 @@ async def play(plans: list[Plan], capacity: int, high_water: int) -> None:
 
 @settings(max_examples=examples(150))
 @given(st.lists(plans, min_size=1, max_size=5), st.sampled_from([1, 300, 65536]), st.sampled_from([1, 300, 16384]))
-def test_calls_that_require_input_are_retried_and_cancelled_correctly_in_any_order_of_events(
+def test_calls_that_require_input_keep_all_invariants_in_any_order_of_retries_and_cancels(
     plans: list[Plan], capacity: int, high_water: int
 ) -> None:
     trio.run(play, plans, capacity, high_water, clock=MockClock(autojump_threshold=0))

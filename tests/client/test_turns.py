@@ -244,7 +244,7 @@ async def test_sampling_handler_that_calls_a_tool_which_samples_again_does_not_d
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_proxy_forwards_more_elicitations_at_once_than_its_own_client_may_answer(
+async def test_max_questions_of_the_client_behind_a_proxy_does_not_limit_forwarded_elicitations(
     autojump_clock: object, era: Any
 ) -> None:
     patient, busy = User(), User()

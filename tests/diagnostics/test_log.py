@@ -313,7 +313,7 @@ async def test_log_limits_of_separate_trio_runs_are_independent(handler: Handler
     assert handler.messages == ["again"] * (3 * BURST)
 
 
-async def test_error_of_a_stream_written_in_the_log_thread_is_raised_later(tmp_path: Path) -> None:
+async def test_exception_of_a_stream_that_the_log_thread_writes_is_raised_by_the_next_write(tmp_path: Path) -> None:
     with (tmp_path / "copy").open("w") as stream:
         sink = ThreadedSink(partial(print, end="", file=stream, flush=True))
         async with log_in_thread():

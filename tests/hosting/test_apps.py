@@ -44,7 +44,7 @@ def seen(group: Group, caller: str) -> list[str]:
     return [name for name, entry in group.catalogue.tools.items() if getattr(entry, f"for_{caller}")]
 
 
-async def test_tool_catalogue_of_a_group_separates_tools_for_the_model_from_tools_for_app_views(
+async def test_group_lists_tools_for_the_model_separately_from_tools_for_app_views(
     autojump_clock: MockClock,
 ) -> None:
     async with open_group({"a": MemberDescription(dashboard())}) as group:

@@ -29,7 +29,7 @@ def offer(server: Server, name: str) -> None:
         return f"did {name}"
 
 
-async def test_group_catalogue_lists_the_tools_of_all_servers_in_order(autojump_clock: MockClock) -> None:
+async def test_tool_list_of_a_group_has_the_order_of_its_servers_and_of_their_tools(autojump_clock: MockClock) -> None:
     members = {"b": MemberDescription(offering("y", "x")), "a": MemberDescription(offering("z"))}
     async with open_group(members) as group:
         await group.settled()
@@ -39,7 +39,7 @@ async def test_group_catalogue_lists_the_tools_of_all_servers_in_order(autojump_
         assert entry.item.description == "does x"
 
 
-async def test_group_catalogue_entry_can_be_displayed_under_its_prefixed_name(autojump_clock: MockClock) -> None:
+async def test_tool_or_resource_template_listed_by_a_group_can_be_renamed_to_its_prefixed_name(autojump_clock: MockClock) -> None:
     server = offering("x")
 
     @server.resource("note://{title}", name="note")
@@ -54,7 +54,7 @@ async def test_group_catalogue_entry_can_be_displayed_under_its_prefixed_name(au
         assert (template.renamed.uri_template, template.renamed.name) == ("member://a/note://{title}", "note")
 
 
-async def test_server_and_tool_names_that_contain_the_separator_do_not_collide_in_the_group_catalogue(
+async def test_server_and_tool_names_that_contain_the_separator_do_not_collide_in_a_group(
     autojump_clock: MockClock,
 ) -> None:
     members = {"a": MemberDescription(offering("b__c")), "a__b": MemberDescription(offering("c"))}
@@ -66,7 +66,7 @@ async def test_server_and_tool_names_that_contain_the_separator_do_not_collide_i
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_group_catalogue_is_updated_after_list_changes_of_a_server(
+async def test_tool_list_of_a_group_is_updated_after_list_changes_of_a_server(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server = offering("x")
@@ -171,7 +171,7 @@ async def test_group_lists_tools_once_from_a_server_that_declares_no_tools_capab
     assert [name for name in methods if name.endswith("/list")] == ["tools/list"]
 
 
-async def test_group_catalogue_drops_the_tools_of_a_removed_server_immediately(autojump_clock: MockClock) -> None:
+async def test_group_immediately_drops_the_listed_tools_of_a_removed_server(autojump_clock: MockClock) -> None:
     async with open_group({name: MemberDescription(offering("x")) for name in "ab"}) as group, trio.open_nursery() as n:
         await group.settled()
         before = group.catalogue.tools
@@ -181,7 +181,7 @@ async def test_group_catalogue_drops_the_tools_of_a_removed_server_immediately(a
         assert list(before) == ["a__x", "b__x"]
 
 
-async def test_group_catalogue_drops_tools_of_a_failed_server_but_keeps_those_of_a_restarting_server(
+async def test_group_drops_the_listed_tools_of_a_failed_server_but_not_of_a_restarting_server(
     autojump_clock: MockClock,
 ) -> None:
     members = {"failed": describe(serves("die")), "restarting": describe(serves("die"), hangs, restart=QUICK)}
@@ -194,7 +194,7 @@ async def test_group_catalogue_drops_tools_of_a_failed_server_but_keeps_those_of
         assert list(group.catalogue.tools) == ["restarting__die"]
 
 
-async def test_group_catalogue_is_updated_after_a_server_restarts(autojump_clock: MockClock) -> None:
+async def test_tool_list_of_a_group_is_updated_after_a_server_restarts(autojump_clock: MockClock) -> None:
     async with open_group({"a": describe(serves("die", "old"), serves("new"), restart=QUICK)}) as group:
         await group.settled()
         with pytest.raises(ConnectionLost):
@@ -203,7 +203,7 @@ async def test_group_catalogue_is_updated_after_a_server_restarts(autojump_clock
         assert list(group.catalogue.tools) == ["a__new"]
 
 
-async def test_tool_that_a_server_lists_twice_occurs_once_in_the_group_catalogue(
+async def test_tool_that_a_server_lists_twice_occurs_once_in_the_tool_list_of_its_group(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"a": describe(serves("x", "x"))}) as group:
@@ -291,7 +291,7 @@ async def test_group_discards_a_tool_list_of_a_server_that_was_removed_meanwhile
         assert dict(catalogue.tools) == {}
 
 
-async def test_wait_for_a_group_to_settle_ignores_failed_and_restarting_servers(autojump_clock: MockClock) -> None:
+async def test_settled_method_of_a_group_does_not_wait_for_failed_and_restarting_servers(autojump_clock: MockClock) -> None:
     members = {"failed": describe(refuses), "again": describe(refuses, hangs, restart=QUICK)}
     async with open_group(members) as group:
         with trio.fail_after(0.5):

@@ -66,7 +66,7 @@ async def test_handlers_and_callbacks_of_a_group_can_read_which_server_they_run_
     assert current_member() is None
 
 
-async def test_async_on_unreadable_callback_raises_value_error() -> None:
+async def test_group_created_with_an_async_on_unreadable_callback_raises_value_error() -> None:
     async def on_unreadable(_: object) -> None:
         raise AssertionError
 

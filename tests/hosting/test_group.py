@@ -16,7 +16,7 @@ from trio_mcp.hosting import MemberDescription, MemberUnavailable, NotInCatalogu
 from trio_mcp.types import LogParams
 
 
-async def test_group_calls_a_tool_by_its_catalogue_name(autojump_clock: MockClock) -> None:
+async def test_group_calls_a_tool_by_its_name_with_the_server_prefix(autojump_clock: MockClock) -> None:
     async with open_group({"a": in_memory("a"), "b": in_memory("b")}) as group:
         assert (await group.call_tool("a__greet")).text == "hello from a"
         assert (await group.call_tool("b__greet")).text == "hello from b"

@@ -62,7 +62,7 @@ async def test_change_feed_watcher_that_waits_is_woken_by_a_published_value(auto
     assert taken == ["a1"]
 
 
-async def test_watcher_of_a_change_feed_is_not_told_of_a_removed_key_that_it_never_read(
+async def test_watcher_of_a_change_feed_is_not_notified_of_a_removed_key_that_it_never_read(
     autojump_clock: MockClock,
 ) -> None:
     feed = ChangeFeed[str]()
@@ -72,7 +72,7 @@ async def test_watcher_of_a_change_feed_is_not_told_of_a_removed_key_that_it_nev
     assert await all_of(watch) == []
 
 
-async def test_watcher_of_a_change_feed_is_told_of_a_removed_key_that_it_has_read(autojump_clock: MockClock) -> None:
+async def test_watcher_of_a_change_feed_is_notified_of_a_removed_key_that_it_has_read(autojump_clock: MockClock) -> None:
     feed = ChangeFeed[str]()
     feed.publish("a", "a1")
     watch = feed.watch()

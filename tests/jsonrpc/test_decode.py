@@ -431,7 +431,7 @@ def test_each_message_of_a_long_batch_has_its_own_size() -> None:
 
 
 @pytest.mark.parametrize("wrapped", [b"[%s]", b'{"a": %s}'])
-def test_check_levels_raises_recursion_error_beyond_the_nesting_limit(wrapped: bytes) -> None:
+def test_check_levels_function_raises_recursion_error_beyond_the_nesting_limit(wrapped: bytes) -> None:
     def nested(levels: int) -> bytes:
         text = b"[]"
         for _ in range(levels - 1):

@@ -169,7 +169,7 @@ def test_too_long_message_is_treated_as_a_possible_reply_if_neither_end_shows_a_
 
 
 @pytest.mark.parametrize("body", [b"[" * 600 + b"]" * 600, b"[%b]" % b",".join([b"1e-300"] * 2 * MOST_FAR)])
-def test_message_nested_too_deeply_or_with_too_many_slow_numbers_is_treated_as_a_possible_reply(body: bytes) -> None:
+def test_message_refused_for_its_nesting_or_its_slow_numbers_is_treated_as_a_possible_reply(body: bytes) -> None:
     unknown = b"[%b]" % b",".join([b"[]"] * 100_000)
     unreadable = decode(b'{"x":%b,"y":%b,"result":{},"id":7}' % (unknown, body))
     assert isinstance(unreadable, Unreadable)

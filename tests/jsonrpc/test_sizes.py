@@ -39,14 +39,14 @@ def test_nesting_limit_for_values_is_exact_to_the_level(objects: bool) -> None:
     assert is_too_deep(nested(100_000, objects=objects))
 
 
-def test_tuples_count_as_arrays_for_nesting() -> None:
+def test_tuples_count_as_arrays_towards_the_nesting_limit() -> None:
     value: Any = ()
     for _ in range(MOST_LEVELS):
         value = (value,)
     assert is_too_deep(value)
 
 
-def test_long_string_is_not_nested_too_deeply() -> None:
+def test_long_string_does_not_count_as_nested_too_deeply() -> None:
     assert not is_too_deep("x" * 1000)
 
 

@@ -87,7 +87,7 @@ def test_list_tools_returns_input_and_output_schemas(peer: Conversation) -> None
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
+def test_client_receives_the_text_of_a_tool_result_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
@@ -136,7 +136,7 @@ def test_fifty_concurrent_calls_each_get_their_own_result(peer: Conversation) ->
 # Resources, prompts, completion
 
 
-def test_resources_and_resource_templates_are_listed(peer: Conversation) -> None:
+def test_client_lists_resources_and_resource_templates(peer: Conversation) -> None:
     async def listed() -> tuple[set[str], set[str]]:
         resources = {resource.uri async for resource in peer.client.list_resources()}
         return resources, {template.uri_template async for template in peer.client.list_resource_templates()}
@@ -288,7 +288,7 @@ def test_ping_from_the_client_gets_a_response(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
-def test_cancelled_or_expired_call_cancels_the_server_handler(
+def test_call_that_is_cancelled_or_times_out_cancels_the_server_handler(
     peer: Conversation, leave: Callable[[trio.CancelScope], None]
 ) -> None:
     assert hang_until(peer, leave)
@@ -466,7 +466,7 @@ def test_server_request_on_a_modern_connection_fails_only_the_call_whose_handler
 
 
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-async def test_client_without_patience_for_discover_still_detects_a_slow_modern_server(
+async def test_client_with_probe_timeout_zero_still_detects_a_slow_modern_server(
     name: str, tmp_path: Path
 ) -> None:
     """With no patience at all ``initialize`` follows ``server/discover`` at once; the peers then refuse it."""

@@ -89,7 +89,7 @@ def test_server_serves_a_client_that_supports_only_the_modern_revision_without_a
 # Tools
 
 
-def test_tool_list_contains_all_pages_with_their_schemas(report: Report) -> None:
+def test_tool_list_of_the_client_contains_the_tools_of_all_pages_with_their_schemas(report: Report) -> None:
     tools = report.saw("tools")
     assert len(tools) == 19  # of which a page has four
     assert tools["echo"]["description"] == "Say it again."
@@ -99,7 +99,7 @@ def test_tool_list_contains_all_pages_with_their_schemas(report: Report) -> None
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_tool_text_arrives_unchanged(report: Report, text: str) -> None:
+def test_client_receives_the_text_of_a_tool_result_unchanged(report: Report, text: str) -> None:
     assert report.text(f"echo {len(text)}") == text
 
 
@@ -155,7 +155,7 @@ def test_fifty_concurrent_calls_each_get_their_own_result(report: Report) -> Non
 # Resources, prompts, completion
 
 
-def test_resources_templates_and_prompts_are_listed(report: Report) -> None:
+def test_client_lists_resources_resource_templates_and_prompts(report: Report) -> None:
     lists = report.saw("lists")
     assert lists["resources"] == [
         {"uri": "note://motto", "name": "motto", "mimeType": "text/plain"},
@@ -276,7 +276,7 @@ def test_client_receives_no_response_to_a_cancelled_call(report: Report) -> None
     assert report.saw("late") == []
 
 
-def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(report: Report) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_the_last_test(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 

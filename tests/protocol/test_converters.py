@@ -185,20 +185,20 @@ def test_missing_request_params_are_read_as_empty_params() -> None:
     assert structure_params(None, PageParams, LATEST_LEGACY) == PageParams()
 
 
-def test_integer_is_accepted_as_a_number_and_stays_an_integer() -> None:
+def test_integer_in_a_number_field_of_a_message_stays_an_integer() -> None:
     heard = structure({"progressToken": 1, "progress": 3, "total": 4.0}, ProgressParams)
     assert [type(heard.progress), type(heard.total)] == [int, float]
     assert type(structure({"priority": 1}, Annotations).priority) is int
 
 
-def test_integral_float_is_accepted_as_integer() -> None:
+def test_integral_float_is_accepted_in_an_integer_field_of_a_message() -> None:
     params = structure({"messages": [], "maxTokens": 5.0}, CreateMessageParams)
     assert (params.max_tokens, type(params.max_tokens)) == (5, int)
     with pytest.raises(ValueError, match="expected an integer"):
         structure({"messages": [], "maxTokens": 5.5}, CreateMessageParams)
 
 
-def test_null_in_an_optional_field_is_treated_as_absent() -> None:
+def test_null_in_an_optional_message_field_is_treated_as_absent() -> None:
     assert structure({"cursor": None}, PageParams) == PageParams()
 
 
@@ -221,7 +221,7 @@ def test_content_blocks_are_distinguished_by_type() -> None:
     ]  # fmt: skip
 
 
-def test_resource_contents_are_distinguished_by_text_and_blob() -> None:
+def test_resource_contents_are_read_as_text_or_binary_depending_on_the_text_or_blob_field() -> None:
     assert structure({"uri": "u", "text": ""}, ResourceContents) == TextResourceContents("u", "")
     assert structure({"uri": "u", "blob": ""}, ResourceContents) == BlobResourceContents("u", "")
 
@@ -307,7 +307,7 @@ def test_cacheable_result_that_is_not_an_object_is_refused() -> None:
 
 
 @every_revision
-def test_none_fields_are_omitted_but_empty_fields_are_written(revision: Revision) -> None:
+def test_message_fields_that_are_none_are_omitted_but_empty_fields_are_written(revision: Revision) -> None:
     assert unstructure(CallToolResult(), revision) == {"content": []}
     assert unstructure(CallToolParams("x", {}), revision) == {"name": "x", "arguments": {}}
 

@@ -210,7 +210,7 @@ def test_elicitation_answer_may_contain_primitives_and_lists_of_strings(value: A
 
 
 @pytest.mark.parametrize("value", [None, {}, [1], [None], [["n"]], ["n", 1]])
-def test_elicitation_answer_with_other_values_is_refused(value: Any) -> None:
+def test_elicitation_answer_with_a_null_or_object_or_list_of_non_strings_is_refused(value: Any) -> None:
     assert not content_fits({"fine": "n", "wind": value})
 
 

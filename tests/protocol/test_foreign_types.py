@@ -54,7 +54,7 @@ def test_fraction_can_be_written_but_not_read() -> None:
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_class_that_json_cannot_represent_raises_type_error_that_says_what_to_write(read: bool) -> None:
+def test_class_without_a_json_form_raises_type_error_when_its_schema_or_value_is_written(read: bool) -> None:
     class Frame:
         pass
 

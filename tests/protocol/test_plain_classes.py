@@ -101,12 +101,12 @@ def test_conversion_to_int_refuses_a_float_that_is_not_integral(data: Any, kind:
         convert(data, kind)
 
 
-def test_attrs_classes_and_builtin_collections_are_not_treated_as_plain_classes() -> None:
+def test_is_plain_class_returns_false_for_attrs_classes_and_collections() -> None:
     assert all(map(is_plain_class, (Tree, Pair, Counted, Boxed)))
     assert not any(map(is_plain_class, (attrs.make_class("C", []), tuple, int, UserList, list[int])))
 
 
-def test_field_that_may_be_none_but_has_no_default_is_treated_as_optional() -> None:
+def test_dataclass_field_that_may_be_none_but_has_no_default_is_treated_as_optional() -> None:
     @dataclass
     class Form:
         name: str

@@ -42,7 +42,7 @@ class Line(msgspec.Struct, tag=6, array_like=True):
     x: int
 
 
-def test_data_without_integral_floats_is_returned_unchanged() -> None:
+def test_integral_float_conversion_returns_data_without_integral_floats_unchanged() -> None:
     data = {"size": 3, "children": [{"size": 4}], "by_name": {"a": {"size": 5}}, "anything": 1.0}
     assert with_whole_numbers(data, Tree, FLOAT) is data
     assert with_whole_numbers([], dict[str, int], FLOAT) == []
@@ -96,7 +96,7 @@ def test_integral_floats_are_converted_to_int_only_if_validation_failed_because_
     assert with_whole_numbers(data, list[int], FLOAT) == ["x", 1]
 
 
-def test_data_that_is_too_large_for_integral_float_conversion_is_returned_unchanged(
+def test_integral_float_conversion_returns_too_large_data_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     most = [1.0] * plain_classes._MOST_PARTS  # pyright: ignore[reportPrivateUsage] the bound itself
@@ -106,7 +106,7 @@ def test_data_that_is_too_large_for_integral_float_conversion_is_returned_unchan
         convert([*most, 1.0], list[int])
 
 
-def test_data_nested_too_deeply_for_integral_float_conversion_is_returned_unchanged() -> None:
+def test_integral_float_conversion_returns_too_deeply_nested_data_unchanged() -> None:
     data: dict[str, Any] = {"size": 3.0}
     for _ in range(100_000):
         data = {"size": 1, "children": [data]}

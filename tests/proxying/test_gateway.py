@@ -593,7 +593,7 @@ async def test_handlers_of_the_group_answer_elicitations_if_the_gateway_does_not
             assert (await client.call_tool("one__ask")).text == "{'name': 'the group'}"
 
 
-async def test_gateway_can_be_served_stateless(front: Any, back: Any) -> None:
+async def test_gateway_served_without_sessions_answers_tool_calls_and_resource_reads(front: Any, back: Any) -> None:
     async with gate({"one": everything()}, back) as way, open_memory(way, stateless=True, era=front) as client:
         assert (await client.call_tool("one__add", {"a": 1, "b": 2})).structured_content == {"result": 3}
         assert (await client.read_resource("member://one/note://motto")).contents[0].text == "be kind"
@@ -730,7 +730,7 @@ async def test_task_cancelled_through_the_gateway_cancels_the_handler_of_its_ser
         assert steps == ["cancelled"]
 
 
-async def test_gateway_keeps_no_request_of_calls_that_are_cancelled_at_random_moments(
+async def test_gateway_frees_the_state_of_calls_that_are_cancelled_at_random_moments(
     front: Any, back: Any, autojump_clock: MockClock
 ) -> None:
     draw = random.Random(f"{front} {back}")

@@ -169,7 +169,7 @@ async def test_gateway_forwards_unknown_content_types(autojump_clock: object, fr
     await _with_member(use)
 
 
-async def test_gateway_lists_a_tool_with_headers_that_cannot_be_mirrored(
+async def test_gateway_lists_a_tool_whose_schema_has_an_invalid_header_annotation(
     autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "x-mcp-header": "A"}}}

@@ -180,7 +180,7 @@ def test_recording_header_with_invalid_values_raises_bad_recording(header: dict[
     ],
 )
 @pytest.mark.parametrize("place", ["id", "method", "name", "token", "progress", "data", "requestId", "requestState"])
-def test_recorded_message_with_any_values_can_be_drawn(place: str, value: Any, tmp_path: Path) -> None:
+def test_recorded_message_with_any_values_can_be_drawn_in_a_timeline(place: str, value: Any, tmp_path: Path) -> None:
     params = {"name": value, "requestState": value, "_meta": {"progressToken": value}} if place != "id" else {}
     messages = [
         {"id": value if place == "id" else 1, "method": value if place == "method" else "tools/call", "params": params},

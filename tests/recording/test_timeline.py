@@ -343,7 +343,7 @@ def test_timeline_draws_the_start_of_a_process_that_sends_nothing_as_unfinished(
     check_trace(perfetto(found))
 
 
-def test_process_start_after_the_server_began_to_serve_has_no_length(tmp_path: Path) -> None:
+def test_timeline_draws_a_process_start_recorded_after_the_first_request_with_duration_zero(tmp_path: Path) -> None:
     lines = [call(0, "out", 1), {**STARTED, "t": 500_000}, reply(960_000, "in", 1)]
     ours = written(tmp_path / "a.jsonl", "client", 50.0, lines)
     theirs = written(tmp_path / "b.jsonl", "server", 50.1, [call(10_000, "in", 1), reply(10_000, "out", 1)])

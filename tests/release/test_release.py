@@ -105,7 +105,7 @@ def test_wheel_built_from_the_sdist_is_identical(release: Path, wheel: Path, tmp
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_two_builds_of_one_source_are_identical(release: Path, tmp_path: Path) -> None:
+def test_two_builds_of_the_package_from_one_source_are_identical(release: Path, tmp_path: Path) -> None:
     """Wherever it is, whenever its files were written, and whoever may read them."""
     sums: list[dict[str, str]] = []
     for number, mode in enumerate((0o644, 0o600)):

@@ -94,7 +94,7 @@ def test_each_public_coroutine_in_a_torture_test_module_is_a_scenario(
     assert defined == {each.id.replace("-", "_") for each in scenarios}
 
 
-async def test_tools_found_for_torture_scenarios_are_none_for_an_unsupported_revision() -> None:
+async def test_search_for_the_torture_test_tools_returns_none_if_the_server_lacks_the_revision() -> None:
     assert await find_tools(Command(SERVER), "modern") == NAMES
     legacy_only = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
     assert await find_tools(legacy_only, "modern") is None

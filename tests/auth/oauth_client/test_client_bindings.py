@@ -95,7 +95,7 @@ async def test_client_secret_that_one_authorization_server_received_is_never_sen
 
 
 @pytest.mark.parametrize("made", CLIENTS)
-async def test_client_secret_sent_by_one_process_is_not_sent_to_another_authorization_server_by_a_second_process(
+async def test_processes_with_shared_token_storage_send_a_client_secret_to_only_one_authorization_server(
     made: Callable[..., Any], tmp_path: Path
 ) -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:

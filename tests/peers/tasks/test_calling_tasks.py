@@ -257,5 +257,5 @@ def test_resume_task_with_a_task_id_returns_the_result(peer: Conversation) -> No
     assert peer.run(resume) == "2 steps"
 
 
-def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(peer: Conversation) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_the_last_test(peer: Conversation) -> None:
     assert peer.text("plain") == "plain"

@@ -101,5 +101,5 @@ def test_fastmcp_client_gets_invalid_params_for_an_unknown_task(report: Report) 
     assert report.error("unknown")[1] == -32602
 
 
-def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(report: Report) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_the_last_test(report: Report) -> None:
     assert report.text("still here") == "plain"

@@ -164,7 +164,7 @@ def test_client_answers_elicitation_or_sampling_with_a_client_task(report: Repor
 # Cancelling
 
 
-def test_state_of_a_cancelled_task_is_still_cancelled_after_a_while(report: Report) -> None:
+def test_cancelled_task_keeps_the_status_cancelled(report: Report) -> None:
     assert report.saw("hang working")["status"] == "working"
     assert report.saw("hang cancelled")["status"] == "cancelled"
     assert report.saw("hang after")["status"] == "cancelled"
@@ -225,5 +225,5 @@ def test_tool_without_task_support_returns_method_not_found_for_a_task_call(repo
     assert report.error("plain as a task")[1] == -32601
 
 
-def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(report: Report) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_the_last_test(report: Report) -> None:
     assert text(report.saw("still here")) == "plain"

@@ -81,7 +81,7 @@ def test_list_tools_returns_input_and_output_schemas(peer: Conversation) -> None
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
+def test_client_receives_the_text_of_a_tool_result_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
@@ -134,7 +134,7 @@ def test_fifty_concurrent_calls_each_get_their_own_result(peer: Conversation) ->
 # Resources, prompts, completion
 
 
-def test_resources_and_resource_templates_are_listed(peer: Conversation) -> None:
+def test_client_lists_resources_and_resource_templates(peer: Conversation) -> None:
     async def listed() -> tuple[set[str], set[str]]:
         resources = {resource.uri async for resource in peer.client.list_resources()}
         return resources, {template.uri_template async for template in peer.client.list_resource_templates()}
@@ -285,7 +285,7 @@ def test_ping_from_the_server_gets_an_empty_result(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
-def test_cancelled_or_expired_call_aborts_the_abort_signal_of_the_handler(
+def test_call_that_is_cancelled_or_times_out_triggers_the_abort_signal_of_the_handler(
     peer: Conversation, leave: Callable[[trio.CancelScope], None]
 ) -> None:
     assert hang_until(peer, leave)

@@ -82,7 +82,7 @@ def test_list_tools_returns_input_and_output_schemas(peer: Conversation) -> None
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_tool_text_arrives_unchanged(peer: Conversation, text: str) -> None:
+def test_client_receives_the_text_of_a_tool_result_unchanged(peer: Conversation, text: str) -> None:
     assert peer.text("echo", text=text) == text
 
 
@@ -153,7 +153,7 @@ def test_change_notifications_arrive_in_order(peer: Conversation) -> None:
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
-def test_cancelled_or_expired_call_cancels_the_server_handler(
+def test_call_that_is_cancelled_or_times_out_cancels_the_server_handler(
     peer: Conversation, leave: Callable[[trio.CancelScope], None]
 ) -> None:
     assert hang_until(peer, leave)

@@ -59,7 +59,7 @@ def test_client_of_another_sdk_reads_protocol_revision_and_name_of_a_trio_mcp_se
 # Tools, resources, prompts
 
 
-def test_tool_list_contains_all_pages_with_their_schemas(report: Report) -> None:
+def test_tool_list_of_the_client_contains_the_tools_of_all_pages_with_their_schemas(report: Report) -> None:
     tools = report.saw("tools")
     assert len(tools) == 19  # of which a page has four
     assert tools["add"]["inputSchema"]["properties"] == {"a": {"type": "integer"}, "b": {"type": "integer"}}
@@ -67,7 +67,7 @@ def test_tool_list_contains_all_pages_with_their_schemas(report: Report) -> None
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
-def test_tool_text_arrives_unchanged(report: Report, text: str) -> None:
+def test_client_receives_the_text_of_a_tool_result_unchanged(report: Report, text: str) -> None:
     assert report.text(f"echo {len(text)}") == text
 
 
@@ -161,7 +161,7 @@ def test_client_receives_no_response_to_a_cancelled_call(report: Report) -> None
     assert report.saw("late") == []
 
 
-def test_connection_that_all_tests_of_the_file_share_still_serves_calls_at_the_end(report: Report) -> None:
+def test_connection_shared_by_all_tests_still_serves_calls_after_the_last_test(report: Report) -> None:
     assert report.text("still here") == "still here"
 
 
