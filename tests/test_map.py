@@ -20,7 +20,7 @@ PATHS = sorted({path for path in re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.py))`
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_source_path_on_the_code_map_exists(path: str) -> None:
+def test_source_path_on_the_code_map_page_exists_in_the_repository(path: str) -> None:
     assert (PACKAGE / path).exists() or (ROOT / path).exists()
 
 
@@ -61,7 +61,7 @@ def test_each_package_is_listed_in_the_layers_on_the_architecture_page() -> None
     assert {package for package in packages if f"`{package}/`" not in layers} == set()
 
 
-def test_numbers_on_the_rulings_page_are_consecutive() -> None:
+def test_rule_numbers_on_the_rulings_page_are_consecutive() -> None:
     assert sorted(RULINGS) == list(range(1, len(RULINGS) + 1))
 
 

@@ -101,7 +101,7 @@ def test_routes_page_names_each_field_of_route_request() -> None:
     assert re.findall(r"`(\w+)`", line) == [field.name for field in attrs.fields(RouteRequest)]
 
 
-async def test_asyncio_handler_example_runs(page: Page) -> None:
+async def test_tool_of_the_asyncio_handler_example_returns_its_text(page: Page) -> None:
     async with open_memory(page.load("asyncio_handler").server) as client:
         assert (await client.call_tool("fetch")).text == "a row"
 
@@ -124,7 +124,7 @@ async def test_routes_example_serves_next_to_the_mcp_endpoint(page: Page, capsys
     assert capsys.readouterr().out == "webhook called: hi\n"
 
 
-async def test_docstring_section_of_a_tool_describes_its_parameters(page: Page) -> None:
+async def test_parameter_section_of_a_tool_docstring_becomes_parameter_descriptions_in_the_schema(page: Page) -> None:
     async with open_memory(page.load("archive_search").server) as client:
         (tool,) = [each async for each in client.list_tools()]
     assert tool.description == "Search the archive."
@@ -143,7 +143,7 @@ async def test_elicitation_example_requests_the_values_one_after_another(page: P
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_input_required_example_runs_again_with_the_answer(page: Page, era: Literal["legacy", "modern"]) -> None:
+async def test_input_required_example_runs_its_handler_again_with_the_answer(page: Page, era: Literal["legacy", "modern"]) -> None:
     async def answer(question: ElicitFormParams) -> ElicitResult:
         assert question.message == "New name?"
         return ElicitResult("accept", {"name": "b.txt"})

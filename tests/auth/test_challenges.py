@@ -212,14 +212,14 @@ def test_challenge_values_are_quoted_and_escaped() -> None:
 
 
 @pytest.mark.parametrize("bad", ["\n", "a\r\nSet-Cookie: x", "\0", "\x7f", "é", "\t"])
-def test_challenge_value_with_non_printable_ascii_is_refused(bad: str) -> None:
+def test_writing_a_challenge_with_a_value_of_unprintable_characters_raises_an_error(bad: str) -> None:
     with pytest.raises(ValueError, match="the parameter scope of WWW-Authenticate must have printable") as caught:
         challenge_text("Bearer", {"scope": bad})
     assert bad not in str(caught.value)
 
 
 @pytest.mark.parametrize("bad", ["", "a b", 'a"', "é", "a=", "a\n"])
-def test_challenge_name_that_is_not_a_token_is_refused(bad: str) -> None:
+def test_writing_a_challenge_with_an_invalid_scheme_or_parameter_name_raises_value_error(bad: str) -> None:
     with pytest.raises(ValueError, match="invalid name of a scheme or parameter"):
         challenge_text(bad, {})
     with pytest.raises(ValueError, match="invalid name of a scheme or parameter"):

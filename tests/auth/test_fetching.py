@@ -62,7 +62,7 @@ def certified(*names: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 # What is sent and what comes back
 
 
-async def test_fetcher_returns_a_response_with_any_status() -> None:
+async def test_oauth_fetcher_returns_a_response_with_any_status() -> None:
     answer = b"HTTP/1.1 400 Bad\r\nContent-Length: 2\r\nDPoP-Nonce: n\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n{}"
     async with scripted(answering(answer)) as server:
         fetched = await HttpFetcher(HERE).fetch(get(server.url))
@@ -71,7 +71,7 @@ async def test_fetcher_returns_a_response_with_any_status() -> None:
     )
 
 
-async def test_fetcher_post_sends_its_headers_and_form() -> None:
+async def test_oauth_fetcher_post_sends_its_headers_and_form() -> None:
     received: list[bytes] = []
 
     async def script(visitor: Visitor) -> None:
@@ -102,7 +102,7 @@ async def test_fetcher_post_sends_its_headers_and_form() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_fetcher_returns_a_redirect_response_without_following_the_redirect(status: int) -> None:
+async def test_oauth_fetcher_returns_a_redirect_response_without_following_the_redirect(status: int) -> None:
     async with scripted(answering(OK)) as other:
         moved = f"HTTP/1.1 {status} Moved\r\nLocation: {other.url}\r\nContent-Length: 0\r\n\r\n"
         here = f"HTTP/1.1 {status} Moved\r\nLocation: /here\r\nContent-Length: 0\r\n\r\n"
@@ -113,7 +113,7 @@ async def test_fetcher_returns_a_redirect_response_without_following_the_redirec
     assert other.visitors == []
 
 
-async def test_fetcher_closes_the_connection_after_the_response() -> None:
+async def test_oauth_fetcher_closes_the_connection_after_the_response() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(OK)
@@ -126,7 +126,7 @@ async def test_fetcher_closes_the_connection_after_the_response() -> None:
         await over.wait()
 
 
-async def test_fetcher_requests_can_run_concurrently() -> None:
+async def test_oauth_fetcher_requests_can_run_concurrently() -> None:
     met: list[Visitor] = []
     together = trio.Event()
 
@@ -148,7 +148,7 @@ async def test_fetcher_requests_can_run_concurrently() -> None:
 # Bounds
 
 
-async def test_fetcher_limits_the_response_body() -> None:
+async def test_oauth_fetcher_limits_the_response_body() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"
     async with scripted(answering(answer)) as server:
         assert (await HttpFetcher(HERE, max_bytes=11).fetch(get(server.url))).body == b"hello world"
@@ -156,7 +156,7 @@ async def test_fetcher_limits_the_response_body() -> None:
     assert told == f"GET http://127.0.0.1:{server.port}: the response (status 200) is longer than 10 bytes"
 
 
-async def test_fetcher_accepts_a_body_of_256_kib_by_default() -> None:
+async def test_oauth_fetcher_accepts_a_body_of_256_kib_by_default() -> None:
     most = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 256 * 1024
 
     async def script(visitor: Visitor) -> None:
@@ -172,7 +172,7 @@ async def test_fetcher_accepts_a_body_of_256_kib_by_default() -> None:
     "stuck",
     [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", b"HTTP/1.1 100 Go on\r\n\r\n"],
 )
-async def test_fetcher_timeout_covers_the_whole_request(jump_clock: MockClock, stuck: bytes) -> None:
+async def test_oauth_fetcher_timeout_covers_the_whole_request(jump_clock: MockClock, stuck: bytes) -> None:
     waiting = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -192,7 +192,7 @@ async def test_fetcher_timeout_covers_the_whole_request(jump_clock: MockClock, s
     assert told == f"GET http://127.0.0.1:{server.port}: no complete response within {LONG:g} s"
 
 
-async def test_response_that_arrives_slowly_does_not_extend_the_fetcher_deadline(autojump_clock: MockClock) -> None:
+async def test_response_that_arrives_slowly_does_not_extend_the_oauth_fetcher_deadline(autojump_clock: MockClock) -> None:
     async def answer(_: object, __: object) -> bytes:
         await trio.sleep(1)
         return b"x"
@@ -205,7 +205,7 @@ async def test_response_that_arrives_slowly_does_not_extend_the_fetcher_deadline
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "identity, gzip"])
-async def test_fetcher_refuses_a_compressed_response(encoding: str) -> None:
+async def test_oauth_fetcher_refuses_a_compressed_response(encoding: str) -> None:
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Encoding: {encoding}\r\n\r\n{{}}"
     async with scripted(answering(answer.encode())) as server:
         assert "although no encoding was requested" in await failure(get(server.url), HttpFetcher(HERE))
@@ -214,7 +214,7 @@ async def test_fetcher_refuses_a_compressed_response(encoding: str) -> None:
 @pytest.mark.parametrize(
     "answer", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"HTTP/2 200\r\n\r\n"]
 )
-async def test_fetcher_raises_fetch_failed_for_a_malformed_response(answer: bytes) -> None:
+async def test_oauth_fetcher_raises_fetch_failed_for_a_malformed_response(answer: bytes) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.send(answer)
@@ -227,7 +227,7 @@ async def test_fetcher_raises_fetch_failed_for_a_malformed_response(answer: byte
 
 
 @pytest.mark.parametrize("header", [("Authorization", "geheim\r\nx: y"), ("Authorization", "gehëim"), ("Ä", "geheim")])
-async def test_fetcher_error_for_an_invalid_header_hides_its_value(header: tuple[str, str]) -> None:
+async def test_oauth_fetcher_error_for_an_invalid_header_hides_its_value(header: tuple[str, str]) -> None:
     async with scripted(answering(OK)) as server:
         told = await failure(Fetch(method="GET", url=server.url, headers=[header]), HttpFetcher(HERE))
     assert "header" in told
@@ -236,7 +236,7 @@ async def test_fetcher_error_for_an_invalid_header_hides_its_value(header: tuple
     assert server.visitors == []
 
 
-async def test_fetcher_errors_do_not_quote_the_query_or_response() -> None:
+async def test_oauth_fetcher_errors_do_not_quote_the_query_or_response() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: x\r\nContent-Length: 6\r\n\r\ngeheim"
     async with scripted(answering(answer)) as server:
         told = await failure(get(f"{server.url}?code=geheim"), HttpFetcher(HERE))
@@ -247,7 +247,7 @@ async def test_fetcher_errors_do_not_quote_the_query_or_response() -> None:
 # Where connections go
 
 
-async def test_fetcher_refuses_a_localhost_name_that_resolves_to_a_remote_address() -> None:
+async def test_oauth_fetcher_refuses_a_localhost_name_that_resolves_to_a_remote_address() -> None:
     named("192.0.2.1")
     told = await failure(get("http://localhost:1/"), HttpFetcher(HERE))
     assert told == (
@@ -256,7 +256,7 @@ async def test_fetcher_refuses_a_localhost_name_that_resolves_to_a_remote_addres
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["10.0.0.1", "169.254.169.254"]])
-async def test_fetcher_for_public_addresses_refuses_a_name_that_resolves_to_a_private_address(
+async def test_oauth_fetcher_for_public_addresses_refuses_a_name_that_resolves_to_a_private_address(
     addresses: Sequence[str],
 ) -> None:
     named(*addresses)
@@ -268,7 +268,7 @@ async def test_fetcher_for_public_addresses_refuses_a_name_that_resolves_to_a_pr
     assert server.visitors == []
 
 
-async def test_fetcher_without_address_restrictions_accepts_a_name_that_resolves_to_any_address() -> None:
+async def test_oauth_fetcher_without_address_restrictions_accepts_a_name_that_resolves_to_any_address() -> None:
     named("127.0.0.1")
     serving, trusting = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
@@ -277,7 +277,7 @@ async def test_fetcher_without_address_restrictions_accepts_a_name_that_resolves
 
 
 @pytest.mark.parametrize(("address", "asked"), [("127.0.0.1", True), ("8.8.8.8", False)])
-async def test_fetcher_allows_http_to_a_trusted_host_with_a_private_address(
+async def test_oauth_fetcher_allows_http_to_a_trusted_host_with_a_private_address(
     address: str, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named(address)
@@ -310,7 +310,7 @@ async def test_name_that_ends_in_localhost_resolves_to_this_machine_whatever_dns
     assert looked_up == [b"localhost"]
 
 
-async def test_fetcher_verifies_tls_certificates() -> None:
+async def test_oauth_fetcher_verifies_tls_certificates() -> None:
     named("127.0.0.1")
     serving, _ = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
@@ -318,7 +318,7 @@ async def test_fetcher_verifies_tls_certificates() -> None:
     assert "CERTIFICATE_VERIFY_FAILED" in told
 
 
-async def test_fetcher_raises_for_a_forbidden_url_and_sends_nothing() -> None:
+async def test_oauth_fetcher_raises_for_a_forbidden_url_and_sends_nothing() -> None:
     async with scripted(answering(OK)) as server:
         assert "only https is allowed" in await failure(get(server.url), HttpFetcher(UrlRules()))
     assert server.visitors == []
@@ -349,7 +349,7 @@ class Tunnels:
             nursery.start_soon(carry, other, visitor.stream)
 
 
-async def test_fetcher_uses_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oauth_fetcher_uses_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     serving, trusting = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
         tunnels = Tunnels(server.port)
@@ -360,7 +360,7 @@ async def test_fetcher_uses_the_proxy_of_the_environment(monkeypatch: pytest.Mon
     assert tunnels.wanted == [b"CONNECT as.example:443 HTTP/1.1"]
 
 
-async def test_fetcher_for_public_addresses_does_not_use_the_proxy_of_the_environment(
+async def test_oauth_fetcher_for_public_addresses_does_not_use_the_proxy_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     named("127.0.0.1")
@@ -370,7 +370,7 @@ async def test_fetcher_for_public_addresses_does_not_use_the_proxy_of_the_enviro
     assert proxy.visitors == []
 
 
-async def test_fetcher_for_public_addresses_uses_a_configured_proxy() -> None:
+async def test_oauth_fetcher_for_public_addresses_uses_a_configured_proxy() -> None:
     serving, trusting = certified("as.example")
     async with scripted(answering(OK), ssl_context=serving) as server:
         tunnels = Tunnels(server.port)
@@ -381,7 +381,7 @@ async def test_fetcher_for_public_addresses_uses_a_configured_proxy() -> None:
     assert tunnels.wanted == [b"CONNECT as.example:443 HTTP/1.1"]
 
 
-async def test_fetcher_request_to_a_local_http_url_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oauth_fetcher_request_to_a_local_http_url_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted(answering(OK)) as proxy, scripted(answering(OK)) as server:
         monkeypatch.setenv("http_proxy", proxy.url)
         await HttpFetcher(HERE).fetch(get(server.url))
@@ -389,7 +389,7 @@ async def test_fetcher_request_to_a_local_http_url_bypasses_the_proxy(monkeypatc
     assert proxy.visitors == []
 
 
-async def test_fetcher_request_to_a_local_https_url_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oauth_fetcher_request_to_a_local_https_url_bypasses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     serving, trusting = certified("127.0.0.1")
     async with scripted(answering(OK)) as proxy, scripted(answering(OK), ssl_context=serving) as server:
         monkeypatch.setenv("https_proxy", proxy.url)

@@ -85,7 +85,7 @@ def test_json_edit_sets_the_last_of_several_members_with_the_same_name():
         ('{"s": []}', "s in the file must be a JSON object"),
     ],
 )
-def test_json_edit_refuses_invalid_text_with_the_position(text: str, words: str):
+def test_json_edit_of_invalid_text_raises_an_error_with_the_position(text: str, words: str):
     with pytest.raises(NotEditable) as caught:
         with_value(text, ("s", "n"), {})
     assert str(caught.value).startswith(words)
@@ -157,7 +157,7 @@ lines = st.lists(st.sampled_from(["a", "b", "{", "", "\u2028x\f"]), max_size=12)
 
 @pytest.mark.skipif(shutil.which("patch") is None, reason="patch is not installed")
 @given(lines, lines, st.booleans(), st.booleans())
-def test_printed_diff_can_be_applied_with_patch(old: list[str], new: list[str], old_ends: bool, new_ends: bool):
+def test_diff_printed_by_the_install_command_can_be_applied_with_the_patch_program(old: list[str], new: list[str], old_ends: bool, new_ends: bool):
     texts = ["".join(f"{line}\n" for line in each) for each in (old, new)]
     before, after = (
         text if ends else text.removesuffix("\n") for text, ends in zip(texts, (old_ends, new_ends), strict=True)

@@ -98,7 +98,7 @@ async def test_pins_and_gateway_commands_refuse_a_corrupt_pins_file(config: Path
     assert (ended.status, words in ended.stderr) == (2, True)
 
 
-async def test_pins_file_that_is_a_symlink_is_not_written(config: Path) -> None:
+async def test_tool_pins_file_that_is_a_symlink_is_not_written(config: Path) -> None:
     (config.parent / "target").write_text("{}")
     (config.parent / "pins.json").symlink_to(config.parent / "target")
     ended = await pins("approve", config, "--yes")

@@ -34,7 +34,7 @@ each = pytest.mark.parametrize("command", [call, read, prompt, complete], ids=la
 
 
 @each
-def test_functions_of_the_commands_do_not_take_the_options_shared_by_all_commands(command: click.Command) -> None:
+def test_options_shared_by_all_commands_are_not_parameters_of_the_command_functions(command: click.Command) -> None:
     assert command.callback is not None
     own = inspect.signature(command.callback).parameters  # of what is wrapped
     assert not own.keys() & {"target", *SHARED}

@@ -84,7 +84,7 @@ async def test_call_command_without_a_terminal_starts_no_sign_in(world: World) -
     assert world.registrations == 0, "nothing is asked of the authorization server in vain"
 
 
-async def test_user_at_a_terminal_is_signed_in_automatically(world: World) -> None:
+async def test_command_in_a_terminal_signs_its_user_in_automatically(world: World) -> None:
     async with in_terminal([*TRIO_MCP, "call", world.url, "any"]) as terminal:
         assert await terminal.read_to_end() == 0, terminal.shown
     assert "done" in terminal.shown

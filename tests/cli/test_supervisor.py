@@ -204,7 +204,7 @@ async def test_second_reload_ends_a_worker_that_the_first_reload_is_starting(aut
         assert fakes.serving() == fakes.alive() == fakes.all[-1:]
 
 
-async def test_reload_with_a_version_that_does_not_start_keeps_all_old_workers(
+async def test_reload_of_a_program_that_no_longer_starts_keeps_all_old_workers(
     autojump_clock: object,
 ) -> None:
     async with supervised(3) as (supervisor, fakes):

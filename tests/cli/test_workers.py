@@ -253,7 +253,7 @@ MISBEHAVED = """
 @pytest.mark.parametrize(
     "act", ["os.write(number, bytes([0xff, 10]))", "os.close(number)", "os.write(number, b'x' * 99999)"]
 )
-async def test_worker_of_a_new_version_that_closes_or_corrupts_its_sockets_replaces_no_worker(
+async def test_new_worker_that_closes_or_corrupts_its_sockets_does_not_replace_an_old_worker(
     tmp_path: Path, act: str
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)

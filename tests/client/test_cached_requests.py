@@ -238,7 +238,7 @@ async def test_error_response_is_not_cached_and_removes_the_cached_result(autoju
                 await read(client, **options)
 
 
-async def test_change_notification_before_the_response_prevents_caching(autojump_clock: MockClock) -> None:
+async def test_response_is_not_cached_if_a_change_notification_arrives_before_the_response(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for number in range(3):

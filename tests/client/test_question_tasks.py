@@ -133,7 +133,7 @@ async def test_client_runs_a_sampling_request_as_a_task_if_the_server_requests_o
         assert (await server.ask("tasks/get", taskId=task["taskId"]))["result"]["status"] == "completed"
 
 
-async def test_elicitation_request_can_run_as_a_client_task(autojump_clock: MockClock) -> None:
+async def test_client_can_run_an_elicitation_request_as_a_task(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create("elicitation/create")

@@ -156,7 +156,7 @@ async def test_elicitation_that_is_cancelled_while_queued_never_runs_its_handler
     assert [message["id"] for message in peer.wire if "result" in message] == [0, "waits, too"]
 
 
-async def test_next_queued_elicitation_starts_when_the_running_one_is_cancelled(autojump_clock: object) -> None:
+async def test_next_queued_elicitation_starts_when_the_running_elicitation_is_cancelled(autojump_clock: object) -> None:
     user = User()
     async with legacy([FORM], max_questions=1, elicitation=user.elicitation) as (_, peer):
         await wait_all_tasks_blocked()

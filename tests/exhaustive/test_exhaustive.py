@@ -23,7 +23,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_no_order_of_events_breaks_an_invariant_in_the_exhaustive_exploration(name: str) -> None:
+def test_exhaustive_exploration_finds_no_order_of_events_that_breaks_an_invariant(name: str) -> None:
     report = PARTS[name].explore()
     assert report.fault is None
     assert report.is_complete

@@ -71,12 +71,12 @@ def test_clients_and_servers_may_send_exactly_the_notifications_of_their_revisio
     assert {row.name for row in rows if not row.is_request and row.sent_by(role)} == NOTIFICATIONS[role, name]
 
 
-def test_only_tool_calls_prompts_and_reads_may_return_input_required() -> None:
+def test_only_tool_calls_prompt_requests_and_resource_reads_may_return_input_required() -> None:
     asking = {row.name for row in ROWS if row.may_ask}
     assert asking == {"tools/call", "prompts/get", "resources/read"}
 
 
-def test_only_lists_reads_and_discover_are_cacheable() -> None:
+def test_only_results_of_list_read_and_discover_requests_are_cacheable() -> None:
     cacheable = {row.name for row in ROWS if row.cacheable}
     assert cacheable == {
         "server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list",

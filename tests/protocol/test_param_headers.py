@@ -33,7 +33,7 @@ def schema(**properties: Any) -> dict[str, Any]:
 # What a schema asks for
 
 
-def test_each_annotated_property_has_a_header_in_schema_order() -> None:
+def test_each_annotated_property_of_a_tool_schema_has_an_http_header_in_schema_order() -> None:
     asked = schema(
         region=REGION, query={"type": "string"}, count={"type": "integer", "x-mcp-header": "count"}, loud=True
     )
@@ -292,7 +292,7 @@ def lower(headers: list[tuple[str, str]]) -> dict[str, str]:
     return {name.lower(): text for name, text in headers}
 
 
-def test_call_has_a_header_for_each_present_argument() -> None:
+def test_tool_call_has_an_http_header_for_each_annotated_argument_that_is_present() -> None:
     arguments = {"region": "é", "count": 0, "loud": False, "inner": {"deep": ""}, "other": "x"}
     assert headers_for(TABLE, arguments) == [
         ("Mcp-Param-Region", "=?base64?w6k=?="),
@@ -305,12 +305,12 @@ def test_call_has_a_header_for_each_present_argument() -> None:
 @pytest.mark.parametrize(
     "arguments", [{}, {"region": None, "count": None}, {"inner": None}, {"inner": "deep"}, {"inner": {"deep": None}}]
 )
-def test_absent_or_null_argument_has_no_header(arguments: dict[str, Any]) -> None:
+def test_absent_or_null_tool_argument_has_no_http_header(arguments: dict[str, Any]) -> None:
     assert headers_for(TABLE, arguments) == []
     assert check({}, arguments, TABLE) is None
 
 
-def test_argument_that_cannot_be_a_header_is_named_in_the_error() -> None:
+def test_error_for_an_argument_that_an_http_header_cannot_contain_names_the_argument() -> None:
     with pytest.raises(ValueError, match="argument 'count': a number in a header"):
         headers_for(TABLE, {"count": 2**60})
 

@@ -119,7 +119,7 @@ async def test_cancelled_call_over_a_custom_transport_cancels_its_handler(
 
 
 @ERAS
-async def test_custom_transport_that_is_lost_fails_client_calls_and_cancels_handlers(era: Any) -> None:
+async def test_loss_of_a_custom_transport_fails_client_calls_and_cancels_their_handlers(era: Any) -> None:
     server, seen = shop()
     async with opened(server, era=era) as (client, _, theirs):
         async with trio.open_nursery() as nursery:
@@ -160,7 +160,7 @@ async def test_custom_transport_is_closed_if_the_server_does_not_start() -> None
     assert theirs.closed
 
 
-async def test_messages_over_a_custom_transport_are_recorded(tmp_path: Path) -> None:
+async def test_recording_of_a_custom_transport_contains_its_messages(tmp_path: Path) -> None:
     ours, theirs = pair()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: serve_transport(shop()[0], theirs, record=tmp_path / "messages"))

@@ -84,7 +84,7 @@ def test_loopback_address_of_the_listener_is_an_allowed_host(host: str, header: 
     assert not host_checks_for("127.0.0.1", None, None).allows_host("127.0.0.2:8765")
 
 
-def test_asterisk_allows_any_host_or_origin() -> None:
+def test_asterisk_in_the_allowed_hosts_or_origins_allows_every_value() -> None:
     checks = host_checks_for("0.0.0.0", "*", "*")
     assert checks == HostChecks("*", "*")
     assert checks.allows_origin("null")
@@ -222,5 +222,5 @@ def test_string_instead_of_a_list_of_allowed_origins_or_hosts_raises_value_error
         *[(host, False) for host in ("0.0.0.0", "::", None, "mcp.example", "")],
     ],
 )
-def test_is_loopback_is_true_only_for_addresses_of_this_machine(host: str | None, only_us: bool) -> None:
+def test_is_loopback_function_returns_true_only_for_addresses_of_this_machine(host: str | None, only_us: bool) -> None:
     assert is_loopback(host) == only_us

@@ -201,7 +201,7 @@ def test_resource_in_the_metadata_can_be_the_server_url_or_a_prefix_of_the_serve
         "",
     ],
 )
-def test_metadata_of_another_resource_raises_authorization_error(resource: str) -> None:
+def test_resource_metadata_of_another_resource_raises_authorization_error(resource: str) -> None:
     web = with_resource(AT_PATH, resource=resource)
     with pytest.raises(AuthorizationError, match="belong to another server"):
         web.run(discover(context()))
@@ -299,7 +299,7 @@ def both() -> ScriptedWeb:
     return web
 
 
-def test_first_listed_authorization_server_is_used_by_default() -> None:
+def test_client_uses_the_first_authorization_server_in_the_resource_metadata_by_default() -> None:
     assert both().run(discover(context())).issuer == ISSUER
 
 
@@ -315,7 +315,7 @@ def test_client_prefers_the_last_used_authorization_server() -> None:
 
 
 @pytest.mark.parametrize("used", [OTHER, f"{OTHER}/"])
-def test_configured_authorization_server_matches_with_and_without_a_trailing_slash(used: str) -> None:
+def test_configured_authorization_server_url_matches_a_listed_url_that_differs_by_a_trailing_slash(used: str) -> None:
     stored = StoredAuthorization(issuers={used: IssuerRecord(client=RegisteredClient(client_id="c"))}, current=used)
     assert both().run(discover(context(stored))).issuer == OTHER
 

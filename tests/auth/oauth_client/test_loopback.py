@@ -40,7 +40,7 @@ async def test_loopback_listener_returns_the_callback_url() -> None:
     assert page.startswith("HTTP/1.1 200 ")
 
 
-async def test_loopback_callback_page_has_no_script_and_quotes_no_input() -> None:
+async def test_loopback_callback_page_contains_no_script_and_no_text_from_the_request() -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
@@ -89,12 +89,12 @@ async def test_malformed_loopback_callback_is_not_answered_with_the_success_page
     assert page.startswith(b"HTTP/1.1 404 ")
 
 
-async def test_loopback_callback_before_the_browser_opens_is_ignored() -> None:
+async def test_loopback_listener_ignores_a_callback_that_arrives_before_the_browser_opens() -> None:
     async with open_loopback(None) as listener:
         assert (await asked(listener, "/callback?code=x")).startswith("HTTP/1.1 404 ")
 
 
-async def test_second_loopback_callback_is_ignored() -> None:
+async def test_loopback_listener_ignores_a_second_callback() -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
@@ -172,5 +172,5 @@ async def test_loopback_listener_reuses_the_previous_redirect_uri_if_its_port_is
         ("my-app://callback", False),
     ],
 )
-def test_is_loopback_uri_is_true_only_for_loopback_redirect_uris(uri: str, is_one: bool) -> None:
+def test_is_loopback_uri_function_returns_true_only_for_loopback_redirect_uris(uri: str, is_one: bool) -> None:
     assert is_loopback_uri(uri) is is_one

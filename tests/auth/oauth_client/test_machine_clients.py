@@ -177,7 +177,7 @@ def test_workload_assertion_of_any_format_is_sent_to_a_configured_issuer() -> No
 
 
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_scope", "unauthorized_client"])
-def test_refused_workload_assertion_is_not_retried(code: str) -> None:
+def test_workload_assertion_refused_by_the_token_endpoint_is_not_sent_again(code: str) -> None:
     web = usual_web()
     web.answers[TOKEN] = answer({"error": code, "error_description": assertion_for(ISSUER)}, 400)
     with pytest.raises(AuthorizationError) as caught:

@@ -48,7 +48,7 @@ async def test_client_with_a_reused_oauth_object_needs_no_second_sign_in() -> No
     assert len(world.authorizations) == 1
 
 
-async def test_stored_tokens_are_used_by_the_next_client() -> None:
+async def test_client_uses_the_tokens_that_an_earlier_client_stored() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         for _ in range(2):
@@ -181,7 +181,7 @@ async def test_user_signs_in_again_if_the_server_rejects_a_refreshed_token() -> 
     assert (len(world.refreshes), len(world.authorizations)) == (1, 2)
 
 
-async def test_sign_in_denied_by_the_user_fails_the_call() -> None:
+async def test_call_fails_if_the_user_denies_the_sign_in() -> None:
     async def no(url: str) -> str:
         asked = dict(pair.split("=") for pair in url.partition("?")[2].split("&"))
         return f"http://127.0.0.1/?error=access_denied&state={asked['state']}"
@@ -193,7 +193,7 @@ async def test_sign_in_denied_by_the_user_fails_the_call() -> None:
     assert caught.value.code == "access_denied"
 
 
-async def test_tokens_can_be_bound_to_a_dpop_key() -> None:
+async def test_client_with_the_dpop_option_can_call_a_tool_and_refresh_its_tokens() -> None:
     async with signed_in(dpop=True) as (world, client):
         await client.call_tool("any")
         world.expire()
@@ -219,7 +219,7 @@ async def test_client_with_client_credentials_gets_and_renews_tokens_without_a_u
 
 
 @pytest.mark.parametrize("dpop", [False, True])
-async def test_logs_and_errors_contain_no_secrets(dpop: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logs_and_errors_of_an_oauth_client_contain_no_secrets(dpop: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     words = list[str]()
     async with protected(SERVED, needed={"b": "write"}) as world:

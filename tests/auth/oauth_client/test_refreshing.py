@@ -92,7 +92,7 @@ def test_refresh_token_is_not_sent_to_another_issuer() -> None:
         stored(attrs.evolve(RECORD, tokens=attrs.evolve(OLD, refresh_token=None))),
     ],
 )
-def test_token_refresh_without_a_refresh_token_raises_and_sends_nothing(kept: StoredAuthorization) -> None:
+def test_token_refresh_without_a_stored_refresh_token_raises_and_sends_no_request(kept: StoredAuthorization) -> None:
     asked = web()
     with pytest.raises(AuthorizationError, match="contains no refresh token") as caught:
         asked.run(refresh(settings(), context(kept)))
@@ -146,7 +146,7 @@ def test_rejected_token_refresh_raises_an_error_with_the_error_code() -> None:
 
 
 @pytest.mark.parametrize("answered", [answer(b"", 503), answer({"error": "temporarily_unavailable"}, 503)])
-def test_temporary_token_refresh_failure_is_not_treated_as_a_rejection(answered: Any) -> None:
+def test_token_refresh_answered_with_status_503_raises_an_error_with_a_code_other_than_invalid_grant(answered: Any) -> None:
     with pytest.raises(AuthorizationError) as caught:
         web(answered).run(refresh(settings(), context(stored())))
     assert caught.value.code != "invalid_grant"

@@ -239,7 +239,7 @@ def test_stored_client_registration_is_reused_while_valid(changes: dict[str, Any
     assert web.visited["client_id"] == ("client-1" if registers else "kept")
 
 
-def test_preregistered_client_takes_precedence_over_stored_registration() -> None:
+def test_preregistered_client_takes_precedence_over_a_stored_client_registration() -> None:
     web = usual_web(client_id_metadata_document_supported=True)
     client = PreregisteredClient(client_id="known", issuer=ISSUER)
     grant = web.run(sign_in(settings(client=client, client_metadata_url=DOCUMENT), context(kept())))
@@ -371,7 +371,7 @@ def test_stored_registration_rejected_by_the_server_is_replaced_once() -> None:
 @pytest.mark.parametrize(
     ("stored", "said"), [(StoredAuthorization(), {}), (kept(), {"client": PreregisteredClient(client_id="client-1")})]
 )
-def test_rejected_new_or_preregistered_client_is_not_registered_again(
+def test_new_or_preregistered_client_rejected_by_the_authorization_server_is_not_registered_again(
     stored: StoredAuthorization, said: dict[str, Any]
 ) -> None:
     web = usual_web()

@@ -96,7 +96,7 @@ def test_error_for_a_failed_token_revocation_does_not_quote_the_tokens(scripted:
     assert "access-1" not in str(raised.value)
 
 
-def test_tokens_of_an_unknown_issuer_cannot_be_revoked() -> None:
+def test_revocation_of_tokens_without_a_known_client_raises_authorization_error() -> None:
     with pytest.raises(AuthorizationError, match="does not name the client"):
         web().run(revoke(settings(), context(signed_in(client=None)), ISSUER))
 

@@ -38,7 +38,7 @@ async def storage_with(**tokens: object) -> MemoryTokenStorage:
 # Tokens of requests
 
 
-async def test_no_token_is_requested_before_the_server_requires_a_token() -> None:
+async def test_client_requests_no_token_before_the_server_requires_a_token() -> None:
     async with opened(FakeSource()) as keeper:
         assert await keeper.headers("POST") == ()
 
@@ -103,7 +103,7 @@ async def test_short_lived_access_token_is_refreshed_in_the_last_quarter_of_its_
         assert await token_of(keeper) == "access-2"
 
 
-async def test_concurrent_calls_wait_for_an_early_refresh(autojump_clock: MockClock) -> None:
+async def test_concurrent_calls_wait_for_a_token_refresh_before_the_token_expires(autojump_clock: MockClock) -> None:
     source = FakeSource(lifetime=100)
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -121,7 +121,7 @@ async def test_concurrent_calls_wait_for_an_early_refresh(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("failure", [broken(), AuthorizationError("later", code="temporarily_unavailable")])
-async def test_failed_early_refresh_is_not_retried_immediately(failure: Exception, autojump_clock: MockClock) -> None:
+async def test_token_refresh_that_fails_before_the_token_expires_is_not_retried_immediately(failure: Exception, autojump_clock: MockClock) -> None:
     source = FakeSource(lifetime=100)
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -138,7 +138,7 @@ async def test_failed_early_refresh_is_not_retried_immediately(failure: Exceptio
 # Refused tokens
 
 
-async def test_fifty_rejected_requests_cause_one_token_refresh(autojump_clock: MockClock) -> None:
+async def test_fifty_concurrent_requests_with_a_rejected_token_cause_one_token_refresh(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as keeper:
         await signed_in(keeper)
@@ -322,7 +322,7 @@ async def test_closing_the_client_waits_five_seconds_for_an_unanswered_token_req
     assert trio.current_time() - closing == pytest.approx(5)
 
 
-async def test_calls_that_wait_for_an_unanswered_token_request_fail(autojump_clock: MockClock) -> None:
+async def test_calls_that_wait_for_an_unanswered_token_request_fail_after_a_timeout(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -331,7 +331,7 @@ async def test_calls_that_wait_for_an_unanswered_token_request_fail(autojump_clo
             await keeper.refused(await refusal(keeper))
 
 
-async def test_client_uses_a_new_token_even_if_it_cannot_be_stored(
+async def test_client_uses_a_new_token_even_if_the_token_cannot_be_stored(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     class Full(MemoryTokenStorage):
@@ -414,7 +414,7 @@ async def test_two_clients_that_share_a_token_storage_refresh_the_token_once(aut
     assert source.asked == ["visit", "code", "refresh-1"]
 
 
-async def test_sign_in_by_another_process_is_reused(autojump_clock: MockClock) -> None:
+async def test_client_uses_the_tokens_of_a_sign_in_by_another_process(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as one, opened(source, storage) as other:
         assert await token_of(other) is None

@@ -154,7 +154,7 @@ def test_repr_of_auth_objects_contains_no_token() -> None:
 # Caching
 
 
-async def test_verified_token_is_accepted_from_the_cache() -> None:
+async def test_verified_token_is_accepted_from_the_cache_without_a_second_verification() -> None:
     verifier = Verifier(good=anna())
     gate = protected(verifier)._gate()
     assert gate.known(bearing("good")) is None

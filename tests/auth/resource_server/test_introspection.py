@@ -150,7 +150,7 @@ async def test_malformed_introspection_response_is_not_treated_as_an_invalid_tok
     assert "html" not in str(raised.value)
 
 
-async def test_cached_introspection_is_used_while_the_issuer_is_down() -> None:
+async def test_cached_introspection_response_is_used_while_the_authorization_server_is_down() -> None:
     clock, issuer = Clock(), Issuer()
     gate = protected(verifier(issuer, cache_for=20))._gate(now=clock)
     await let_in(gate, bearing("abc"))
@@ -192,7 +192,7 @@ def test_introspection_verifier_raises_value_error_without_exactly_one_authentic
 
 
 @pytest.mark.parametrize("key", ["s3cret", {"kty": "EC", "crv": "P-256", "d": "s3cret"}], ids=["text", "jwk"])
-def test_unusable_introspection_key_is_refused_at_creation(key: Any) -> None:
+def test_introspection_verifier_created_with_an_unusable_private_key_raises(key: Any) -> None:
     with pytest.raises(ValueError, match="private_key must be the PEM or JWK") as raised:
         protected(verifier(Issuer(), private_key=key))._gate()
     assert "s3cret" not in repr(raised.value)

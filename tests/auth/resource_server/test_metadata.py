@@ -106,7 +106,7 @@ def test_protection_of_a_resource_without_an_authorization_server_raises_value_e
 
 
 @pytest.mark.parametrize("scope", ["", "a b", 'a"', "a\\", "ä", "a\n"])
-def test_invalid_oauth_scopes_are_refused(scope: str) -> None:
+def test_protection_of_a_resource_with_an_invalid_scope_raises_value_error(scope: str) -> None:
     for name in ("scopes", "scopes_supported"):
         with pytest.raises(ValueError, match="a scope must be printable ASCII"):
             protected(**{name: [scope]})

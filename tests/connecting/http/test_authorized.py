@@ -149,7 +149,7 @@ async def test_legacy_session_continues_after_the_client_obtains_a_token() -> No
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_session_continues_if_the_server_refuses_the_event_stream() -> None:
+async def test_legacy_session_continues_if_the_server_refuses_the_event_stream_with_401() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "GET":
             await answer.whole(401)

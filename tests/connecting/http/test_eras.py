@@ -72,7 +72,7 @@ async def test_http_client_sends_initialize_if_the_server_rejects_discover(refus
 
 
 @pytest.mark.parametrize("status", [401, 403, 408, 429, 500, 502, 503, 504, 307])
-async def test_temporary_refusal_of_discover_raises_http_error(status: int) -> None:
+async def test_discover_request_refused_with_a_temporary_http_status_raises_http_error(status: int) -> None:
     async with serving(refusing(refused(status, b"come back later"))) as server:
         with pytest.raises(HTTPError, match="come back later") as caught:
             async with open_http(server.url):
@@ -81,7 +81,7 @@ async def test_temporary_refusal_of_discover_raises_http_error(status: int) -> N
     assert server.names == ["server/discover"]
 
 
-async def test_error_reply_with_a_temporary_status_raises_peer_error() -> None:
+async def test_json_rpc_error_reply_with_a_temporary_http_status_raises_peer_error() -> None:
     async with serving(refusing(failed(-32603, 500))) as server:
         with pytest.raises(PeerError) as caught:
             async with open_http(server.url):

@@ -142,7 +142,7 @@ def test_ping_from_the_client_gets_a_response(report: Report) -> None:
 
 
 @pytest.mark.parametrize("tool", ["hang", "family", "in_thread"])
-def test_handler_of_a_cancelled_call_sees_that_the_client_cancelled(report: Report, tool: str) -> None:
+def test_handler_of_a_cancelled_call_knows_that_the_client_cancelled_the_call(report: Report, tool: str) -> None:
     """An async handler, a child task of one that has returned already, and a plain function in a thread."""
     assert report.saw(tool) == [True, "peer: caller cancelled"]
 
@@ -196,7 +196,7 @@ def test_handler_of_a_call_that_is_cancelled_during_a_sampling_request_ends(repo
 # The end
 
 
-async def test_handlers_see_cause_disconnect_if_the_client_closes_the_websocket_during_calls(
+async def test_handlers_have_cancel_cause_disconnect_if_the_client_closes_the_websocket_during_calls(
     report: Report, server: Listening
 ) -> None:
     assert report.saw("closed") == [1000, ""]

@@ -255,7 +255,7 @@ async def test_invalid_chunk_received_during_authorization_gets_status_400_after
         assert (await client.only_answer())[0] == 400
 
 
-async def test_disconnect_of_the_client_after_authorization_is_detected(desk: Desk) -> None:
+async def test_server_detects_that_the_client_disconnects_after_authorization(desk: Desk) -> None:
     async with serving(App(later, admitting=desk.admit)) as client:
         await client.send(post())
         desk.decide(Admitted())

@@ -114,7 +114,7 @@ async def test_streamed_response_is_chunked_and_keeps_the_connection_open(pair: 
         await client.until(b"hello")
 
 
-async def test_server_reports_once_that_the_client_disconnects_before_the_response(pair: object) -> None:
+async def test_application_is_notified_once_if_its_client_disconnects_before_the_response(pair: object) -> None:
     app = App(later)
     async with serving(app, pair=pair) as client:
         await client.send(POST)
@@ -134,7 +134,7 @@ async def test_server_closes_the_connection_after_the_response_if_the_request_ha
         assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
 
 
-async def test_bytes_of_a_websocket_upgrade_request_are_passed_on_unparsed(pair: object) -> None:
+async def test_http_connection_returns_the_bytes_of_a_websocket_upgrade_request_unparsed(pair: object) -> None:
     request = GET.replace(b"Host", b"Connection: Upgrade\r\nUpgrade: WebSocket\r\nHost")
     async with serving(App(), pair=pair) as client:
         await client.send(request[:20])

@@ -76,7 +76,7 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("request_", [POST, CHUNKED])
-async def test_truncated_request_is_not_served_and_a_disconnect_after_a_complete_request_is_reported(
+async def test_application_receives_only_complete_requests_and_is_notified_if_their_client_disconnects(
     request_: bytes,
 ) -> None:
     for cut in range(len(request_) + 1):
@@ -92,7 +92,7 @@ async def test_truncated_request_is_not_served_and_a_disconnect_after_a_complete
 
 
 @pytest.mark.parametrize("respond", [answering, streaming])
-async def test_server_reports_a_disconnect_once_if_it_occurs_before_the_response_ends(respond: Any) -> None:
+async def test_application_is_notified_once_of_a_disconnect_before_the_end_of_its_response(respond: Any) -> None:
     for room in range(LENGTHS[respond] + 1):
         ours, theirs = memory_stream_pair()
         app = App(respond)

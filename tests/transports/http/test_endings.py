@@ -99,7 +99,7 @@ async def test_response_larger_than_the_socket_buffer_is_written_completely() ->
 
 
 @pytest.mark.parametrize("kind", ["answer", "stream"])
-async def test_server_reports_a_client_that_disconnects_during_a_response(kind: str) -> None:
+async def test_application_is_notified_if_its_client_disconnects_during_a_response(kind: str) -> None:
     def respond(exchange: Exchange) -> None:
         if kind == "answer":
             exchange.response.answer(Answer(200, TEXT, BIG))
@@ -133,7 +133,7 @@ async def test_client_that_closes_its_sending_side_still_receives_a_response_tha
         assert client.app.requests[0].gone == 0
 
 
-async def test_bytes_of_the_next_request_do_not_end_the_running_request() -> None:
+async def test_arrival_of_the_next_request_does_not_cancel_the_running_request() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST + POST[:20])
         await client.settle()

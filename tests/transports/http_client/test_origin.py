@@ -76,7 +76,7 @@ def test_invalid_url_raises_value_error(url: str) -> None:
 @pytest.mark.parametrize(
     "form", ["https://{}", "https://{}/mcp", "https://{}:80/", "HTTPS://a.{}?b", "//{}/", "{}://a/"]
 )
-def test_host_name_longer_than_the_maximum_is_not_encoded(
+def test_host_name_beyond_the_length_limit_is_refused_before_it_is_encoded(
     letters: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths = given_to_codecs(monkeypatch)
