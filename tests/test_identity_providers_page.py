@@ -188,7 +188,7 @@ async def test_auth0_issuer_without_final_slash_refuses_all_tokens(tmp_path: Pat
         assert found.provider.requested, "the client has signed in"
 
 
-async def test_entra_id_sign_in_without_assume_pkce_raises(tmp_path: Path) -> None:
+async def test_entra_id_sign_in_without_the_assume_pkce_option_raises_authorization_error(tmp_path: Path) -> None:
     async with scene(tmp_path, "entra") as found:
         with pytest.raises(AuthorizationError, match="does not support PKCE with S256"):
             await found.whoami(assume_pkce=False)

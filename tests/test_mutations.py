@@ -65,7 +65,7 @@ def test_mutation_tool_covers_every_subpackage() -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_every_mutation_changes_the_source_and_keeps_it_valid_python(room: str) -> None:
+def test_every_mutated_source_differs_from_the_original_and_is_valid_python(room: str) -> None:
     for path in (ROOT / PACKAGE / room).rglob("*.py"):
         source = path.read_bytes()
         for mutation in mutations_of(path.relative_to(ROOT / PACKAGE).as_posix(), source)[::100]:

@@ -37,7 +37,7 @@ def test_www_authenticate_header_without_a_challenge_is_parsed_as_empty(value: s
     assert read(value) == []
 
 
-def test_one_header_can_have_several_challenges() -> None:
+def test_one_www_authenticate_header_can_contain_several_challenges() -> None:
     # The example of RFC 9110 section 11.6.1
     value = 'Basic realm="simple", Newauth realm="apps", type=1, title="Login to \\"apps\\""'
     assert read(value) == [
@@ -205,7 +205,7 @@ def test_challenge_that_is_written_and_parsed_again_is_unchanged(written: list[t
     assert read(value) == [(scheme.lower(), params, None) for scheme, params in written]
 
 
-def test_challenge_values_are_quoted_and_escaped() -> None:
+def test_written_challenge_has_quoted_and_escaped_parameter_values() -> None:
     assert challenge_text("Bearer", {"scope": "a b", "error_description": 'a "b" \\'}) == (
         r'Bearer scope="a b", error_description="a \"b\" \\"'
     )

@@ -83,7 +83,7 @@ def test_dpop_key_thumbprint_follows_rfc_7638() -> None:
     assert ProofKey(ECKey.import_key(public)).thumbprint == "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"
 
 
-def test_dpop_key_loaded_from_its_jwk_is_the_same_key() -> None:
+def test_dpop_key_loaded_from_its_jwk_equals_the_original_key() -> None:
     key = ProofKey.generate()
     stored = json.loads(json.dumps(key.to_jwk()))
     again = ProofKey.from_jwk({**stored, "kid": "mine", "use": "sig"})

@@ -61,7 +61,7 @@ async def test_refresh_token_can_be_used_only_once(provider: Path) -> None:
     assert server.refused == ["grant: invalid_grant"]
 
 
-async def test_opaque_token_is_active_until_revoked(provider: Path) -> None:
+async def test_introspection_reports_an_opaque_token_as_active_until_the_token_is_revoked(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=["files:read"], opaque=True, clients=[SERVER]) as server,
         RawClient.registered(server.issuer) as client,

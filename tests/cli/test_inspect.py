@@ -110,7 +110,7 @@ async def test_protocol_revision_can_be_set_by_option_or_configuration_entry(sho
         assert json.loads(ended.stdout)["revision"] == revision
 
 
-async def test_unknown_revision_option_is_refused(shop: str):
+async def test_inspect_command_refuses_an_unknown_revision_as_a_usage_error(shop: str):
     ended = await run([*INSPECT, shop, "--revision", "2025-01-01"])
     assert ended.status == 2
     assert "must be one of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28, not '2025-01-01'" in ended.stderr

@@ -127,7 +127,7 @@ def test_install_command_dry_run_prints_the_change_and_writes_nothing(server: st
     assert os.listdir(home) == ["settings.json"]
 
 
-def test_installing_the_same_server_again_changes_nothing(server: str, home: Path):
+def test_second_installation_of_a_server_leaves_the_configuration_file_unchanged(server: str, home: Path):
     install(server, "--client", "claude-code")
     before = (home / ".mcp.json").read_text()
     done = install(server, "--client", "claude-code")

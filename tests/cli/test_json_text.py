@@ -116,7 +116,7 @@ def test_json_edit_changes_one_value_and_keeps_all_other_text(
 
 
 @given(settings, st.sampled_from([1, 4, "\t"]), st.booleans(), texts)
-def test_json_edit_loses_no_comment(content: dict[str, Any], indent: int | str, trailing: bool, name: str):
+def test_json_edit_keeps_every_comment_of_the_text(content: dict[str, Any], indent: int | str, trailing: bool, name: str):
     section = content.get("s", {})
     assume(isinstance(section, dict))
     lines = json.dumps(content, indent=indent).split("\n")

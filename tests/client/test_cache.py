@@ -116,7 +116,7 @@ def test_later_response_that_cannot_be_cached_removes_the_cached_response() -> N
     assert len(partition._cache) == 0
 
 
-def test_late_response_to_an_earlier_request_does_not_replace_the_cached_response_to_a_later_one() -> None:
+def test_late_response_to_an_earlier_request_does_not_replace_the_cached_later_response() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with cache._fetching(partition, TOOLS) as earlier:

@@ -54,7 +54,7 @@ async def tools(client: Client, **options: Any) -> list[Tool]:
     return [tool async for tool in client.list_tools(**options)]
 
 
-async def test_client_reuses_a_fresh_cached_response_but_not_a_stale_one(autojump_clock: MockClock) -> None:
+async def test_client_reuses_a_cached_response_only_until_its_ttl_ends(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         assert [await read(client), await read(client), await read(client, "b")] == ["a 1", "a 1", "b 2"]

@@ -239,7 +239,7 @@ async def test_error_response_to_a_call_that_requests_a_task_is_raised_by_the_ca
         assert not peer.sent("tasks/cancel")
 
 
-async def test_failed_task_with_an_empty_result_raises(autojump_clock: object) -> None:
+async def test_call_raises_peer_error_for_a_failed_task_with_an_empty_result(autojump_clock: object) -> None:
     """mcp 1.x answers so, and tells the error in the message of the task."""
     nothing = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t"}}}
     async with with_core_tasks(lambda: core("failed", statusMessage="broken"), outcome=nothing) as (client, _):
@@ -247,7 +247,7 @@ async def test_failed_task_with_an_empty_result_raises(autojump_clock: object) -
             await client.call_tool("any")
 
 
-async def test_cancelled_task_with_an_empty_result_raises(autojump_clock: object) -> None:
+async def test_call_raises_task_cancelled_for_a_cancelled_task_with_an_empty_result(autojump_clock: object) -> None:
     look = one_after_another(core("input_required"), core("cancelled"))
     async with with_core_tasks(look, outcome={}) as (client, _):
         with pytest.raises(TaskCancelled):

@@ -216,7 +216,7 @@ async def test_log_callback_passed_to_a_call_gets_only_the_logs_of_that_call(aut
     assert seen.values("log") == ["bob"]
 
 
-async def test_call_accepts_roots_as_a_list(autojump_clock: object) -> None:
+async def test_client_call_accepts_its_roots_as_a_list(autojump_clock: object) -> None:
     server, found = Server("s"), list[str]()
 
     @server.tool
@@ -229,7 +229,7 @@ async def test_call_accepts_roots_as_a_list(autojump_clock: object) -> None:
     assert found == ["file:///b", "file:///a"]
 
 
-async def test_handler_passed_to_a_call_for_an_undeclared_capability_raises(autojump_clock: object) -> None:
+async def test_passing_a_handler_to_a_call_for_an_undeclared_client_capability_raises_value_error(autojump_clock: object) -> None:
     seen = Seen()
     async with in_memory(era="legacy") as client:
         with pytest.raises(

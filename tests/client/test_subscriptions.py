@@ -62,7 +62,7 @@ async def test_subscription_to_an_unknown_resource_raises_peer_error(era: Any) -
         assert caught.value.code == client.revision.resource_not_found
 
 
-async def test_concurrent_equal_subscriptions_share_one_stream() -> None:
+async def test_concurrent_subscriptions_to_one_resource_use_a_single_stream() -> None:
     server = noted()
     async with open_memory(server, era="modern") as client:
         async with trio.open_nursery() as nursery:

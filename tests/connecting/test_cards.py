@@ -131,7 +131,7 @@ async def test_malformed_server_card_raises_discovery_failed(body: bytes, compla
         (b'{"entries": []}'.ljust(1024 * 1024 + 1), "longer than 1048576 bytes"),
     ],
 )
-async def test_malformed_catalog_raises_discovery_failed(body: bytes, complaint: str) -> None:
+async def test_malformed_server_catalog_raises_discovery_failed(body: bytes, complaint: str) -> None:
     async with answering(body) as server:
         with pytest.raises(DiscoveryFailed, match=complaint):
             await discover(server.url.removesuffix("/mcp"))
@@ -143,7 +143,7 @@ async def test_discover_returns_at_most_a_thousand_servers() -> None:
         assert len(await discover(server.url.removesuffix("/mcp"))) == 1000
 
 
-async def test_missing_catalog_raises_discovery_failed() -> None:
+async def test_missing_server_catalog_raises_discovery_failed() -> None:
     async with answering(b"nothing", status=404) as server:
         with pytest.raises(DiscoveryFailed, match=r"there is no document at http://127.*: status 404"):
             await discover(server.url.removesuffix("/mcp"))
@@ -162,7 +162,7 @@ def leading(place: Callable[[Got], str | None]) -> Any:
     return serving(answer)
 
 
-async def test_discovery_follows_up_to_three_redirects() -> None:
+async def test_server_card_discovery_follows_up_to_three_redirects() -> None:
     steps = {"/mcp": "/a", "/a": "b", "/b": "/c"}
     async with leading(lambda got: steps.get(got.target)) as server:
         assert (await read_card(server.url)).name == "com.example/weather"
@@ -179,7 +179,7 @@ async def test_discovery_follows_up_to_three_redirects() -> None:
         ("https://example.com/#there", "fragment"),
     ],
 )
-async def test_discovery_refuses_redirects_to_unsafe_urls(where: str, complaint: str) -> None:
+async def test_server_card_discovery_refuses_redirects_to_unsafe_urls(where: str, complaint: str) -> None:
     async with leading(lambda _: where) as server:
         with pytest.raises(DiscoveryFailed, match=complaint):
             await read_card(server.url)

@@ -74,7 +74,7 @@ async def test_invalid_url_in_open_websocket_raises_bad_target(url: str, told: s
             pass
 
 
-async def test_error_for_a_missing_working_directory_names_it(tmp_path: Path) -> None:
+async def test_error_for_a_missing_working_directory_names_the_directory(tmp_path: Path) -> None:
     with pytest.raises(ConnectionLost, match=r"could not be started in .*nowhere: No such file or directory"):
         async with open_stdio([sys.executable], cwd=tmp_path / "nowhere"):
             pass

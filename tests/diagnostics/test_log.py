@@ -325,7 +325,7 @@ async def test_exception_of_a_stream_that_the_log_thread_writes_is_raised_by_the
         sink.write("more")
 
 
-def test_all_modules_use_the_same_logger() -> None:
+def test_all_modules_of_the_package_log_to_the_logger_trio_mcp() -> None:
     """Only what it is given goes through its share and its thread."""
     for path in Path(trio_mcp.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -17,7 +17,7 @@ def record(message: object = "short", *values: object, error: BaseException | No
     return logging.LogRecord("trio_mcp", logging.ERROR, "file.py", 1, message, values, exc_info)
 
 
-def test_short_log_record_is_not_changed() -> None:
+def test_short_log_record_is_written_unchanged() -> None:
     short = record("%s failed", "it", error=ValueError("oh dear"))
     bound(short)
     assert short.msg == "%s failed"

@@ -59,7 +59,7 @@ async def test_group_tool_names_with_a_length_limit_are_unique_and_accepted_by_m
     assert any("." in name for name in (await names(MEMBERS, None))[0])
 
 
-async def test_group_calls_the_right_tool_by_its_shortened_name_even_before_it_is_listed() -> None:
+async def test_group_calls_a_tool_by_its_shortened_name_even_before_the_tool_is_listed() -> None:
     tools, prompts = await names(MEMBERS)
     async with open_group({}, max_name_length=64) as group:
         for name in MEMBERS:

@@ -142,7 +142,7 @@ async def test_group_offers_only_the_pinned_tool_of_several_tools_with_the_same_
         assert [each.item.description for each in group.catalogue.tools.values()] == ["good"]
 
 
-async def test_pin_policy_refuse_withholds_all_tools_of_a_server_if_one_changed(tmp_path: Path) -> None:
+async def test_pin_policy_refuse_withholds_all_tools_of_a_server_if_one_of_its_tools_changed(tmp_path: Path) -> None:
     server = offering(x="does x", y="does y")
     await approved(server, path := tmp_path / "pins.json")
     async with grouped(server, ToolPins(path, "refuse")) as group:

@@ -149,7 +149,7 @@ async def failures_of(calls: list[Callable[[], Any]]) -> list[Exception]:
     return failures
 
 
-async def test_std_16_error_for_a_missing_command_names_it() -> None:
+async def test_std_16_error_for_a_missing_command_names_the_command() -> None:
     with trio.fail_after(PATIENCE):
         async with open_group({"a": MemberDescription(["/nowhere/no-such-command"])}) as group:
             status = await until(group.watch(), "a", MemberState.FAILED)

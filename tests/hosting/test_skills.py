@@ -65,7 +65,7 @@ async def test_group_skips_a_server_that_cannot_list_its_skills(caplog: pytest.L
     assert "the skills of member broken cannot be listed" in caplog.text
 
 
-async def test_empty_group_has_no_skills() -> None:
+async def test_group_without_servers_has_no_skills() -> None:
     async with open_group({}) as group:
         assert await group.skills() == []
 

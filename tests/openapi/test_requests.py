@@ -328,7 +328,7 @@ def test_openapi_server_variable_without_a_valid_value_raises_value_error(
 
 
 @pytest.mark.parametrize("place", ["document", "path", "operation"])
-async def test_error_for_an_openapi_server_at_another_origin_suggests_a_correction_that_works(place: str) -> None:
+async def test_error_for_an_openapi_server_at_another_origin_suggests_a_valid_correction(place: str) -> None:
     described = document()
     item = described["paths"]["/do"]
     {"document": described, "path": item, "operation": item["get"]}[place]["servers"] = [{"url": "https://else.test"}]

@@ -207,7 +207,7 @@ def test_meta_of_a_content_block_is_kept_unchanged() -> None:
     assert structure({"type": "text", "text": "a", "_meta": meta}, TextContent).meta == meta
 
 
-def test_content_blocks_are_distinguished_by_type() -> None:
+def test_content_block_is_read_as_the_class_that_its_type_field_names() -> None:
     wire = [
         {"type": "text", "text": "a"},
         {"type": "image", "data": "", "mimeType": "image/png"},
@@ -226,7 +226,7 @@ def test_resource_contents_are_read_as_text_or_binary_depending_on_the_text_or_b
     assert structure({"uri": "u", "blob": ""}, ResourceContents) == BlobResourceContents("u", "")
 
 
-def test_completion_references_are_distinguished_by_type() -> None:
+def test_completion_reference_is_read_as_prompt_or_resource_reference_by_its_type() -> None:
     argument = {"name": "port", "value": "Br"}
     prompt = {"ref": {"type": "ref/prompt", "name": "n"}, "argument": argument}
     template = {"ref": {"type": "ref/resource", "uri": "u"}, "argument": argument}

@@ -42,7 +42,7 @@ FACTS: dict[str, list[Any]] = {
 }
 
 
-def test_five_revisions_are_listed_oldest_first() -> None:
+def test_list_of_protocol_revisions_has_five_entries_oldest_first() -> None:
     assert list(REVISIONS) == LEGACY + MODERN
     assert [str(row) for row in REVISIONS.values()] == LEGACY + MODERN
 
@@ -68,10 +68,10 @@ def test_copy_of_a_protocol_revision_is_not_equal_to_the_revision() -> None:
 
 
 @pytest.mark.parametrize("requested", LEGACY)
-def test_negotiation_selects_the_requested_legacy_revision(requested: str) -> None:
+def test_revision_negotiation_selects_the_requested_legacy_revision(requested: str) -> None:
     assert negotiate(requested).name == requested
 
 
 @pytest.mark.parametrize("requested", ["", "1.0", "2024-10-07", "2099-01-01", *MODERN])
-def test_negotiation_selects_the_latest_legacy_revision_if_the_requested_revision_is_unknown(requested: str) -> None:
+def test_revision_negotiation_selects_the_latest_legacy_revision_if_the_requested_one_is_unknown(requested: str) -> None:
     assert negotiate(requested) is LATEST_LEGACY

@@ -130,7 +130,7 @@ async def test_proxy_declares_the_apps_extension_only_in_requests_of_clients_tha
             assert [await declared(client) for client in (host, other, host)] == [True, False, True]
 
 
-async def test_gateway_supports_the_apps_extension_if_one_of_its_servers_does(front: Any) -> None:
+async def test_gateway_supports_the_apps_extension_if_one_of_its_servers_supports_the_extension(front: Any) -> None:
     async with open_group({"m": MemberDescription(dashboard())}, forwards=ALL) as group:
         await group.settled()
         async with open_memory(gateway(group), era=front, extensions=[Apps()]) as client:

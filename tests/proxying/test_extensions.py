@@ -484,7 +484,7 @@ async def test_group_declares_an_extension_to_each_of_its_servers_and_can_call_i
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_gateway_hides_extensions_of_the_servers_behind_it(server: Server, era: Any) -> None:
+async def test_gateway_does_not_offer_the_extensions_of_its_servers(server: Server, era: Any) -> None:
     declared: list[Any] = []
 
     @server.tool

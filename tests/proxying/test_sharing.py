@@ -119,7 +119,7 @@ async def test_proxy_that_loses_its_shared_backend_closes_all_client_connections
     assert lost == ["lost"]
 
 
-async def test_two_proxies_over_one_client_share_its_connection(
+async def test_two_proxies_created_from_one_client_use_the_connection_of_that_client(
     autojump_clock: MockClock, front: Any, back: Any
 ) -> None:
     told: list[str] = []

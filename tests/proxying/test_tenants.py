@@ -145,7 +145,7 @@ async def test_proxy_uses_one_backend_connection_for_all_tokens_of_a_principal()
     assert len(behind.opened) == 2
 
 
-async def test_proxy_that_loses_the_backend_connection_of_one_principal_keeps_the_others() -> None:
+async def test_proxy_that_loses_the_backend_connection_of_one_principal_keeps_other_connections_open() -> None:
     behind = Behind()
     async with before(behind) as endpoint:
         alice, bob = await endpoint.connect(), await endpoint.connect()

@@ -276,7 +276,7 @@ def test_schema_of_a_secret_field_is_recorded_without_its_example_values() -> No
         {"https://ann:hunter2@example.com": 1},
     ],
 )
-def test_value_is_masked_if_another_field_of_the_object_names_it_as_a_secret(data: Any) -> None:
+def test_value_is_masked_if_another_field_of_the_object_names_the_value_as_a_secret(data: Any) -> None:
     assert "hunter2" not in str(Masking().masked(data))
 
 

@@ -256,7 +256,7 @@ async def test_task_that_waits_to_receive_raises_when_the_descriptor_stream_clos
 
 
 @pytest.mark.parametrize("kind", ["pipe", "pty"])
-async def test_descriptor_stream_works_on_terminals_and_pipes_if_proc_is_not_mounted(
+async def test_descriptor_stream_reads_and_writes_terminals_and_pipes_if_proc_is_not_mounted(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_open = os.open

@@ -124,7 +124,7 @@ def test_sse_last_event_id_changes_only_after_its_event_is_complete() -> None:
         (b"retry", None),
     ],
 )
-def test_sse_retry_accepts_only_digits(line: bytes, retry: int | None) -> None:
+def test_sse_retry_field_accepts_only_digits(line: bytes, retry: int | None) -> None:
     reader = EventReader(99)
     assert reader.feed(line + b"\n") == []
     assert reader.retry == retry

@@ -50,7 +50,7 @@ def test_unicode_line_separators_are_escaped_in_sse_data(character: str) -> None
     assert json.loads(read(identified_events([("1", line)]))[0].data) == character
 
 
-def test_line_separator_after_a_backslash_is_escaped_correctly_in_sse_data() -> None:
+def test_line_separator_after_a_backslash_is_also_escaped_in_sse_data() -> None:
     line = json.dumps("\\\u2028", ensure_ascii=False).encode() + b"\n"
     assert json.loads(read(events(line))[0].data) == "\\\u2028"
 

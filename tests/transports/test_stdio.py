@@ -25,7 +25,7 @@ def test_server_with_a_closed_standard_stream_exits_with_a_clear_error(closed: s
     assert done.stdout == ""
 
 
-def test_server_without_standard_error_serves_requests() -> None:
+def test_stdio_server_without_standard_error_serves_requests() -> None:
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", SERVE],
         input=PING,

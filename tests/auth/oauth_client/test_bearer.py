@@ -38,7 +38,7 @@ def test_invalid_bearer_token_raises_value_error_that_does_not_quote_the_token(t
     assert not token or token not in str(caught.value)
 
 
-def test_bearer_repr_hides_the_token() -> None:
+def test_repr_of_a_bearer_object_hides_the_token() -> None:
     assert "secret" not in repr(Bearer("secret"))
 
 

@@ -148,7 +148,7 @@ def test_invalid_optional_field_in_resource_metadata_is_ignored(odd: dict[str, A
     assert with_resource(AT_PATH, **odd).run(discover(context())).issuer == ISSUER
 
 
-def test_discovery_error_names_the_first_location_that_failed() -> None:
+def test_oauth_discovery_error_names_the_first_metadata_url_that_failed() -> None:
     web = ScriptedWeb({AT_PATH: answer(b"", 503), AT_ROOT: FetchFailed("nobody listens there")})
     with pytest.raises(AuthorizationError, match=r"oauth-protected-resource/mcp': status 503\Z"):
         web.run(discover(context()))
@@ -371,7 +371,7 @@ def test_client_sends_no_credentials_of_another_issuer_to_a_server_without_metad
         ScriptedWeb({}).run(discover(context(), ISSUER))
 
 
-def test_discovery_requests_contain_no_secrets() -> None:
+def test_oauth_discovery_requests_contain_no_secrets() -> None:
     web = usual_web()
     web.run(discover(context()))
     assert [step.secrets_of for step in web.steps if hasattr(step, "secrets_of")] == [None, None]

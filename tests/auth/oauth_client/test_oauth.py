@@ -248,7 +248,7 @@ async def test_logs_and_errors_of_an_oauth_client_contain_no_secrets(dpop: bool,
     assert [secret for secret in [*world.secrets, "my-s3cret"] if secret in everything] == []
 
 
-async def test_oauth_client_that_must_not_ask_the_user_only_refreshes_stored_tokens() -> None:
+async def test_oauth_client_with_asks_user_false_only_refreshes_stored_tokens() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         quiet = OAuth(on_visit=world.visit, storage=storage, asks_user=False)

@@ -146,7 +146,7 @@ def test_rejected_token_refresh_raises_an_error_with_the_error_code() -> None:
 
 
 @pytest.mark.parametrize("answered", [answer(b"", 503), answer({"error": "temporarily_unavailable"}, 503)])
-def test_token_refresh_answered_with_status_503_raises_an_error_with_a_code_other_than_invalid_grant(answered: Any) -> None:
+def test_token_refresh_answered_with_status_503_raises_an_error_other_than_invalid_grant(answered: Any) -> None:
     with pytest.raises(AuthorizationError) as caught:
         web(answered).run(refresh(settings(), context(stored())))
     assert caught.value.code != "invalid_grant"

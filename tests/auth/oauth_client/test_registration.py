@@ -316,7 +316,7 @@ def test_preregistered_client_uses_the_best_supported_auth_method(
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "private_key_jwt"])
-def test_auth_method_without_the_credentials_it_needs_raises_authorization_error(method: Any) -> None:
+def test_token_endpoint_auth_method_without_its_credentials_raises_authorization_error(method: Any) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match=f"{method} needs the"):
         web.run(sign_in(settings(client=PreregisteredClient(client_id="c", auth_method=method)), context()))

@@ -90,7 +90,7 @@ async def test_sign_out_deletes_an_unreadable_token_record_and_reports_that_it_w
     assert await storage.load(SERVER) is None
 
 
-async def test_sign_out_waits_for_a_refresh_in_progress() -> None:
+async def test_sign_out_waits_until_a_running_token_refresh_ends() -> None:
     storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     async with trio.open_nursery() as nursery, storage.lock(SERVER):

@@ -138,7 +138,7 @@ async def test_token_refresh_that_fails_before_the_token_expires_is_not_retried_
 # Refused tokens
 
 
-async def test_fifty_concurrent_requests_with_a_rejected_token_cause_one_token_refresh(autojump_clock: MockClock) -> None:
+async def test_fifty_concurrently_rejected_requests_cause_one_token_refresh(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as keeper:
         await signed_in(keeper)

@@ -388,7 +388,7 @@ def test_short_dpop_nonce_secret_raises_value_error() -> None:
         gate_of(dpop_nonces=b"short")
 
 
-def test_repr_hides_the_dpop_nonce_secret() -> None:
+def test_repr_of_protection_options_hides_the_dpop_nonce_secret() -> None:
     assert "aaaa" not in repr(protected(dpop_nonces=b"a" * 32))
 
 

@@ -147,7 +147,7 @@ async def test_claims_of_a_jwt_with_an_invalid_signature_are_not_evaluated(
 
 
 @pytest.mark.parametrize("letters", ["\u00fc" * 700, ODD * 300])
-async def test_jwt_audience_is_compared_exactly(letters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jwt_audience_with_long_or_many_non_ascii_names_is_compared_without_idna_encoding(letters: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = given_to_codecs(monkeypatch)
     assert await verified(minted(aud=[f"https://{letters}/", RESOURCE])) is not None
     assert await verified(minted(aud=[*(["https://\u00fc.example/"] * 200), RESOURCE])) is not None
@@ -398,7 +398,7 @@ def test_jwt_verifier_raises_for_an_issuer_without_https() -> None:
 
 
 @pytest.mark.commands
-def test_joserfc_is_not_imported_before_it_is_needed() -> None:
+def test_resource_protection_without_a_jwt_verifier_does_not_import_joserfc() -> None:
     script = (
         "import sys, trio_mcp; trio_mcp.auth.Protected(resource='https://a/', authorization_servers=['https://b'],"
         "verifier=print)._gate(); assert not [name for name in sys.modules if name.startswith('joserfc')]"

@@ -161,7 +161,7 @@ async def test_cached_jwks_is_refreshed_after_ten_minutes(network: Network, auto
     assert len(network.asked) == 2
 
 
-async def test_cached_jwks_is_used_while_a_new_one_is_fetched(
+async def test_cached_jwks_is_used_while_a_new_jwks_is_fetched(
     network: Network, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)

@@ -16,7 +16,7 @@ def document(**more: Any) -> dict[str, Any]:
     return json.loads(protected(**more)._gate().metadata)
 
 
-def test_resource_metadata_has_the_configured_values() -> None:
+def test_resource_metadata_document_contains_the_configured_values() -> None:
     assert document(scopes=["b", "a"], resource_name="Notes", resource_documentation="https://example.com/docs") == {
         "resource": RESOURCE,
         "authorization_servers": [ISSUER],
@@ -27,7 +27,7 @@ def test_resource_metadata_has_the_configured_values() -> None:
     }
 
 
-def test_resource_metadata_omits_absent_values() -> None:
+def test_resource_metadata_document_omits_values_that_are_not_configured() -> None:
     assert document().keys() == {"resource", "authorization_servers", "bearer_methods_supported"}
 
 

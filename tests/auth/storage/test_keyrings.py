@@ -123,7 +123,7 @@ async def test_wait_for_a_keyring_prompt_can_be_cancelled(tmp_path: Path):
 
 
 @pytest.mark.commands
-def test_keyring_is_not_imported_before_a_record_is_requested():
+def test_keyring_package_is_not_imported_before_a_token_record_is_requested():
     code = (
         "import sys, trio_mcp; trio_mcp.auth.KeyringTokenStorage(lock_folder='x'); assert 'keyring' not in sys.modules"
     )

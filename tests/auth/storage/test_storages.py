@@ -24,13 +24,13 @@ async def test_new_token_storage_is_empty(storage: TokenStorage):
     assert not await storage.remove(URL)
 
 
-async def test_token_storage_loads_the_latest_saved_record_completely(storage: TokenStorage):
+async def test_token_storage_returns_all_fields_of_the_token_record_that_was_saved_last(storage: TokenStorage):
     await storage.save(URL, record("old"))
     await storage.save(URL, record("new"))
     assert await storage.load(URL) == record("new")
 
 
-async def test_token_storage_keeps_one_record_per_server(storage: TokenStorage):
+async def test_token_storage_stores_a_separate_token_record_for_each_server(storage: TokenStorage):
     await storage.save(URL, record("one"))
     await storage.save(OTHER, record("other"))
     assert await storage.remove(URL)

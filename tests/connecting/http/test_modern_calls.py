@@ -438,7 +438,7 @@ async def test_http_client_does_not_answer_requests_of_a_modern_server() -> None
     assert server.names == ["server/discover", "tools/call"]
 
 
-async def test_long_error_body_is_truncated() -> None:
+async def test_http_error_truncates_a_long_response_body() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.whole(500, "ä\n".encode() * 10_000)
 

@@ -322,7 +322,7 @@ async def test_client_that_does_not_read_the_response_is_disconnected_after_the_
         assert client.app.requests[0].gone == 1
 
 
-async def test_idle_response_stream_stays_open() -> None:
+async def test_http_response_stream_stays_open_while_no_data_is_sent() -> None:
     pieces = Pieces()
     async with serving(App(lambda exchange: exchange.response.stream(200, TEXT, pieces))) as client:
         await client.send(POST)

@@ -208,7 +208,7 @@ async def test_server_that_sends_1xx_responses_endlessly_raises_bad_response() -
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"br", b"identity, gzip", b"x\x01y"])
-async def test_compressed_response_raises_bad_response(encoding: bytes) -> None:
+async def test_http_client_raises_bad_response_for_a_compressed_response(encoding: bytes) -> None:
     answer = OK.replace(b"\r\n\r\n", b"\r\nContent-Encoding: %s\r\n\r\n" % encoding)
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         with pytest.raises(BadResponse, match="encod") as bad:

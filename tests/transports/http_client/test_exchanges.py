@@ -35,7 +35,7 @@ async def test_request_contains_the_given_headers_and_the_host_and_user_agent() 
     ]
 
 
-async def test_consecutive_requests_reuse_one_connection() -> None:
+async def test_http_client_uses_one_connection_for_consecutive_requests() -> None:
     async with scripted(answering(OK)) as server, HttpClient(server.url) as client:
         for _ in range(3):
             async with client.request("POST", "/", body=b"x") as reply:
@@ -43,7 +43,7 @@ async def test_consecutive_requests_reuse_one_connection() -> None:
         assert len(server.visitors) == 1
 
 
-async def test_concurrent_requests_use_separate_connections() -> None:
+async def test_http_client_uses_separate_connections_for_concurrent_requests() -> None:
     async with (
         scripted(answering(OK)) as server,
         HttpClient(server.url) as client,

@@ -36,7 +36,7 @@ async def test_refused_connection_raises_an_error_with_the_reason() -> None:
     assert str(error) == "no connection to 127.0.0.1:1: Connection refused"
 
 
-async def test_connection_refused_at_all_addresses_raises_an_error_with_one_reason(
+async def test_error_for_a_connection_refused_at_all_addresses_of_a_host_states_the_reason_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class TwoAddresses(trio.abc.HostnameResolver):
@@ -66,7 +66,7 @@ async def test_unknown_host_name_raises_an_error_with_the_reason() -> None:
     assert str(error) == "no connection to nowhere.example:80: Name or service not known"
 
 
-async def test_connect_timeout_raises_request_not_sent(jump_clock: MockClock) -> None:
+async def test_http_client_raises_request_not_sent_after_the_connect_timeout(jump_clock: MockClock) -> None:
     class NoAnswer(trio.abc.HostnameResolver):
         async def getaddrinfo(self, *_: object) -> object:  # type: ignore[override]
             await trio.sleep_forever()
@@ -111,7 +111,7 @@ async def test_tls_handshake_timeout_raises_request_not_sent(jump_clock: MockClo
             jump_clock.jump(LONG)
 
 
-async def test_response_headers_timeout_raises_connection_lost(jump_clock: MockClock) -> None:
+async def test_http_client_raises_connection_lost_if_response_headers_do_not_arrive_in_time(jump_clock: MockClock) -> None:
     asked = trio.Event()
 
     async def script(visitor: Visitor) -> None:

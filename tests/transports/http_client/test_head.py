@@ -43,7 +43,7 @@ def test_header_with_line_breaks_or_invalid_characters_raises_value_error(name: 
 
 
 @pytest.mark.parametrize("value", [b"", b"a", b"a b", b"a\tb", b"\xe9", b"!~"])
-def test_valid_header_value_is_sent_unchanged(value: bytes) -> None:
+def test_http_client_sends_a_valid_header_value_unchanged(value: bytes) -> None:
     assert (
         request_head("GET", "/", [(b"X", value)], b"Host: a\r\n") == b"GET / HTTP/1.1\r\nHost: a\r\nX: %s\r\n" % value
     )

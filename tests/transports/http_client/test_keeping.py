@@ -197,7 +197,7 @@ async def test_connection_with_an_unfinished_request_is_not_reused() -> None:
         assert len(server.visitors) == 2
 
 
-async def test_large_request_body_arrives_completely() -> None:
+async def test_http_client_sends_a_large_request_body_completely() -> None:
     body = os.urandom(3_000_000)
     bodies: list[bytes] = []
 
@@ -231,7 +231,7 @@ def authority() -> trustme.CA:
 
 
 @pytest.mark.parametrize("size", [2, 3_000_000])
-async def test_tls_connections_are_reused(authority: trustme.CA, size: int) -> None:
+async def test_http_client_reuses_tls_connections(authority: trustme.CA, size: int) -> None:
     async with (
         scripted(answering(OK), ssl_context=certified(authority)) as server,
         HttpClient(server.url, ssl_context=trusting(authority)) as client,

@@ -37,7 +37,7 @@ PLAIN = Origin("http", "example.com", 80)
         (None, None),
     ],
 )
-def test_redirect_within_the_origin_is_followed(location: str | None, target: str | None) -> None:
+def test_http_client_follows_a_redirect_within_the_origin(location: str | None, target: str | None) -> None:
     assert redirected(SECURE, "POST", "/api/mcp", 307, location) == target
 
 
