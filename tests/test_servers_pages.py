@@ -143,7 +143,9 @@ async def test_elicitation_example_requests_the_values_one_after_another(page: P
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_input_required_example_runs_its_handler_again_with_the_answer(page: Page, era: Literal["legacy", "modern"]) -> None:
+async def test_input_required_example_runs_its_handler_again_with_the_answer(
+    page: Page, era: Literal["legacy", "modern"]
+) -> None:
     async def answer(question: ElicitFormParams) -> ElicitResult:
         assert question.message == "New name?"
         return ElicitResult("accept", {"name": "b.txt"})

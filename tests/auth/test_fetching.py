@@ -192,7 +192,9 @@ async def test_oauth_fetcher_timeout_covers_the_whole_request(jump_clock: MockCl
     assert told == f"GET http://127.0.0.1:{server.port}: no complete response within {LONG:g} s"
 
 
-async def test_response_that_arrives_slowly_does_not_extend_the_oauth_fetcher_deadline(autojump_clock: MockClock) -> None:
+async def test_response_that_arrives_slowly_does_not_extend_the_oauth_fetcher_deadline(
+    autojump_clock: MockClock,
+) -> None:
     async def answer(_: object, __: object) -> bytes:
         await trio.sleep(1)
         return b"x"

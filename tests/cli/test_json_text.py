@@ -116,7 +116,9 @@ def test_json_edit_changes_one_value_and_keeps_all_other_text(
 
 
 @given(settings, st.sampled_from([1, 4, "\t"]), st.booleans(), texts)
-def test_json_edit_keeps_every_comment_of_the_text(content: dict[str, Any], indent: int | str, trailing: bool, name: str):
+def test_json_edit_keeps_every_comment_of_the_text(
+    content: dict[str, Any], indent: int | str, trailing: bool, name: str
+):
     section = content.get("s", {})
     assume(isinstance(section, dict))
     lines = json.dumps(content, indent=indent).split("\n")
@@ -157,7 +159,9 @@ lines = st.lists(st.sampled_from(["a", "b", "{", "", "\u2028x\f"]), max_size=12)
 
 @pytest.mark.skipif(shutil.which("patch") is None, reason="patch is not installed")
 @given(lines, lines, st.booleans(), st.booleans())
-def test_diff_printed_by_the_install_command_can_be_applied_with_the_patch_program(old: list[str], new: list[str], old_ends: bool, new_ends: bool):
+def test_diff_printed_by_the_install_command_can_be_applied_with_the_patch_program(
+    old: list[str], new: list[str], old_ends: bool, new_ends: bool
+):
     texts = ["".join(f"{line}\n" for line in each) for each in (old, new)]
     before, after = (
         text if ends else text.removesuffix("\n") for text, ends in zip(texts, (old_ends, new_ends), strict=True)

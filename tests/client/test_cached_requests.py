@@ -141,7 +141,9 @@ async def test_list_is_fetched_again_after_its_change_notification_on_a_listen_s
         assert [await read(client), len(await tools(client))] == ["a 1", 0]
 
 
-async def test_caller_that_modifies_a_cached_result_does_not_change_it_for_other_callers(autojump_clock: MockClock) -> None:
+async def test_caller_that_modifies_a_cached_result_does_not_change_it_for_other_callers(
+    autojump_clock: MockClock,
+) -> None:
     async with open_memory(Counting().server, era="modern") as client:
         for _ in range(3):
             (tool,) = await tools(client)
@@ -238,7 +240,9 @@ async def test_error_response_is_not_cached_and_removes_the_cached_result(autoju
                 await read(client, **options)
 
 
-async def test_response_is_not_cached_if_a_change_notification_arrives_before_the_response(autojump_clock: MockClock) -> None:
+async def test_response_is_not_cached_if_a_change_notification_arrives_before_the_response(
+    autojump_clock: MockClock,
+) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for number in range(3):

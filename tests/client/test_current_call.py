@@ -229,7 +229,9 @@ async def test_client_call_accepts_its_roots_as_a_list(autojump_clock: object) -
     assert found == ["file:///b", "file:///a"]
 
 
-async def test_passing_a_handler_to_a_call_for_an_undeclared_client_capability_raises_value_error(autojump_clock: object) -> None:
+async def test_passing_a_handler_to_a_call_for_an_undeclared_client_capability_raises_value_error(
+    autojump_clock: object,
+) -> None:
     seen = Seen()
     async with in_memory(era="legacy") as client:
         with pytest.raises(

@@ -284,7 +284,9 @@ async def test_cancel_for_a_failed_input_handler_is_sent_before_slow_handlers_cl
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_declined_or_cancelled_elicitation_is_sent_to_the_server_as_the_answer(autojump_clock: object, action: Any) -> None:
+async def test_declined_or_cancelled_elicitation_is_sent_to_the_server_as_the_answer(
+    autojump_clock: object, action: Any
+) -> None:
     async def decline(_: ElicitFormParams) -> ElicitResult:
         return ElicitResult(action)
 

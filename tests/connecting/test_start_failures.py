@@ -207,7 +207,9 @@ async def test_command_that_cannot_be_started_raises_an_error_with_advice(
     assert "s3cret" not in str(error)
 
 
-async def test_error_for_a_working_directory_with_a_tilde_says_that_only_a_shell_expands_the_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_for_a_working_directory_with_a_tilde_says_that_only_a_shell_expands_the_tilde(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     error = await failure(Command([sys.executable], cwd="~/project"))
     assert "could not be started in ~/project: No such file or directory; only a shell expands '~'" in str(error)

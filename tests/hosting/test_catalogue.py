@@ -39,7 +39,9 @@ async def test_tool_list_of_a_group_has_the_order_of_its_servers_and_of_their_to
         assert entry.item.description == "does x"
 
 
-async def test_tool_or_resource_template_listed_by_a_group_can_be_renamed_to_its_prefixed_name(autojump_clock: MockClock) -> None:
+async def test_tool_or_resource_template_listed_by_a_group_can_be_renamed_to_its_prefixed_name(
+    autojump_clock: MockClock,
+) -> None:
     server = offering("x")
 
     @server.resource("note://{title}", name="note")
@@ -291,7 +293,9 @@ async def test_group_discards_a_tool_list_of_a_server_that_was_removed_meanwhile
         assert dict(catalogue.tools) == {}
 
 
-async def test_settled_method_of_a_group_does_not_wait_for_failed_and_restarting_servers(autojump_clock: MockClock) -> None:
+async def test_settled_method_of_a_group_does_not_wait_for_failed_and_restarting_servers(
+    autojump_clock: MockClock,
+) -> None:
     members = {"failed": describe(refuses), "again": describe(refuses, hangs, restart=QUICK)}
     async with open_group(members) as group:
         with trio.fail_after(0.5):

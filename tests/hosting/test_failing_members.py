@@ -141,7 +141,9 @@ async def test_task_of_a_server_that_fails_during_shutdown_does_not_affect_other
     caplog.clear()
 
 
-async def test_tmo_07_timeout_error_response_and_connection_loss_raise_different_exception_types(autojump_clock: MockClock) -> None:
+async def test_tmo_07_timeout_error_response_and_connection_loss_raise_different_exception_types(
+    autojump_clock: MockClock,
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("tools/call")

@@ -141,7 +141,9 @@ async def test_task_of_a_server_removed_from_its_group_raises_member_unavailable
                 await step()
 
 
-async def test_group_raises_not_in_catalogue_for_a_task_id_that_the_group_did_not_issue(autojump_clock: MockClock) -> None:
+async def test_group_raises_not_in_catalogue_for_a_task_id_that_the_group_did_not_issue(
+    autojump_clock: MockClock,
+) -> None:
     async with open_group() as group:
         with pytest.raises(NotInCatalogue, match="member://files/ID"):
             group.resume_task("t-1")

@@ -72,7 +72,9 @@ async def test_watcher_of_a_change_feed_is_not_notified_of_a_removed_key_that_it
     assert await all_of(watch) == []
 
 
-async def test_watcher_of_a_change_feed_is_notified_of_a_removed_key_that_it_has_read(autojump_clock: MockClock) -> None:
+async def test_watcher_of_a_change_feed_is_notified_of_a_removed_key_that_it_has_read(
+    autojump_clock: MockClock,
+) -> None:
     feed = ChangeFeed[str]()
     feed.publish("a", "a1")
     watch = feed.watch()

@@ -334,7 +334,9 @@ async def test_inspector_shows_a_warning_for_a_result_that_does_not_fit_its_outp
         assert (ended["status"], ended["warning"]) == ("done", '"n" is a required property')
 
 
-async def test_inspector_limits_the_numbers_of_running_calls_and_of_stored_results(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_inspector_limits_the_numbers_of_running_calls_and_of_stored_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(runs_module, "MOST_RUNNING", 3)
     monkeypatch.setattr(runs_module, "MOST_KEPT", 5)
     made = Server("shop")

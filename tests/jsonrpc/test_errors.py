@@ -10,7 +10,9 @@ from trio_mcp.jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerE
 
 
 @pytest.mark.parametrize("kind", [CodedError, PeerError])
-def test_coded_error_has_code_message_and_data_and_shows_code_and_message_as_text(kind: type[CodedError] | type[PeerError]) -> None:
+def test_coded_error_has_code_message_and_data_and_shows_code_and_message_as_text(
+    kind: type[CodedError] | type[PeerError],
+) -> None:
     error = kind(-32602, "Invalid params", {"field": "x"})
     assert (error.code, error.message, error.data) == (-32602, "Invalid params", {"field": "x"})
     assert "Invalid params (-32602)" in str(error)

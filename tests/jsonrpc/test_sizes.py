@@ -64,7 +64,9 @@ def test_long_string_does_not_count_as_nested_too_deeply() -> None:
         (3, True),
     ],
 )
-def test_is_small_function_returns_true_only_for_few_parts_characters_and_nesting_levels(value: Any, small: bool) -> None:
+def test_is_small_function_returns_true_only_for_few_parts_characters_and_nesting_levels(
+    value: Any, small: bool
+) -> None:
     assert is_small(value, parts=10, characters=20, levels=3) is small
 
 

@@ -466,9 +466,7 @@ def test_server_request_on_a_modern_connection_fails_only_the_call_whose_handler
 
 
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-async def test_client_with_probe_timeout_zero_still_detects_a_slow_modern_server(
-    name: str, tmp_path: Path
-) -> None:
+async def test_client_with_probe_timeout_zero_still_detects_a_slow_modern_server(name: str, tmp_path: Path) -> None:
     """With no patience at all ``initialize`` follows ``server/discover`` at once; the peers then refuse it."""
     with trio.fail_after(PATIENCE):
         journal = Journal(tmp_path / "journal")

@@ -73,5 +73,7 @@ def test_revision_negotiation_selects_the_requested_legacy_revision(requested: s
 
 
 @pytest.mark.parametrize("requested", ["", "1.0", "2024-10-07", "2099-01-01", *MODERN])
-def test_revision_negotiation_selects_the_latest_legacy_revision_if_the_requested_one_is_unknown(requested: str) -> None:
+def test_revision_negotiation_selects_the_latest_legacy_revision_if_the_requested_one_is_unknown(
+    requested: str,
+) -> None:
     assert negotiate(requested) is LATEST_LEGACY

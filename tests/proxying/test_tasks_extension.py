@@ -127,7 +127,9 @@ async def test_proxy_hides_tasks_if_client_and_server_use_different_task_protoco
         await client.expect_error(await client.request("tasks/get", {"taskId": "t"}), -32601)
 
 
-async def test_proxy_does_not_retry_a_call_as_a_task_if_the_call_fails_in_the_backend(autojump_clock: MockClock) -> None:
+async def test_proxy_does_not_retry_a_call_as_a_task_if_the_call_fails_in_the_backend(
+    autojump_clock: MockClock,
+) -> None:
     was_silent = trio.Event()
 
     async def behind(server: ScriptedServer) -> None:

@@ -153,7 +153,9 @@ async def test_task_list_through_a_proxy_contains_only_the_tasks_of_the_caller(
         assert listed == {"tasks": [], "nextCursor": "c"}
 
 
-async def test_unshared_proxy_also_lists_tasks_that_were_not_started_through_the_proxy(autojump_clock: MockClock) -> None:
+async def test_unshared_proxy_also_lists_tasks_that_were_not_started_through_the_proxy(
+    autojump_clock: MockClock,
+) -> None:
     async with (
         before(answering(LEGACY, []), LEGACY, shares=False) as way,
         open_scripted_client(way, LEGACY) as client,

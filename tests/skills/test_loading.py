@@ -258,7 +258,9 @@ async def test_skill_uri_can_have_a_scheme_other_than_skill() -> None:
         ([TextResourceContents("skill://other/SKILL.md", TEXT)], ""),
     ],
 )
-async def test_loading_a_skill_file_without_exactly_one_content_part_raises_skill_changed(contents: list[Any], words: str) -> None:
+async def test_loading_a_skill_file_without_exactly_one_content_part_raises_skill_changed(
+    contents: list[Any], words: str
+) -> None:
     async with Liar(SKILL=ReadResourceResult(contents)).opened() as client:
         if words:
             with pytest.raises(SkillChanged, match=words):

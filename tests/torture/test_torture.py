@@ -54,7 +54,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "found_by"), FAULTS.items())
-async def test_torture_test_scenario_fails_for_the_server_with_the_defect_that_the_scenario_covers(fault: str, found_by: str) -> None:
+async def test_torture_test_scenario_fails_for_the_server_with_the_defect_that_the_scenario_covers(
+    fault: str, found_by: str
+) -> None:
     command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), fault])
     (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
     outcome = await outcome_of(scenario, ServerUnderTest("legacy", command, NAMES))

@@ -20,7 +20,9 @@ async def stream() -> AsyncGenerator[trio.SocketStream]:
     await trio.aclose_forcefully(stream)
 
 
-async def test_drop_tracebacks_function_keeps_the_os_error_behind_a_broken_stream_without_its_traceback(stream: trio.SocketStream) -> None:
+async def test_drop_tracebacks_function_keeps_the_os_error_behind_a_broken_stream_without_its_traceback(
+    stream: trio.SocketStream,
+) -> None:
     with pytest.raises(trio.BrokenResourceError) as caught:
         await stream.send_all(b"x")
     cause = caught.value.__cause__

@@ -91,7 +91,9 @@ async def opened(server: Server, capacity: float = math.inf, **options: Any) -> 
 
 @ERAS
 @pytest.mark.parametrize("capacity", [0, math.inf], ids=["that blocks", "that buffers"])
-async def test_client_and_server_exchange_calls_progress_and_elicitations_over_a_custom_transport(era: Any, capacity: float) -> None:
+async def test_client_and_server_exchange_calls_progress_and_elicitations_over_a_custom_transport(
+    era: Any, capacity: float
+) -> None:
     async def answer(_: Any) -> ElicitResult:
         return ElicitResult("accept", {"value": "small"})
 

@@ -339,7 +339,9 @@ def test_authorization_request_does_not_repeat_parameters_that_the_endpoint_url_
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"], ["s256"]])
-def test_client_raises_before_registration_if_the_authorization_server_does_not_support_pkce_s256(methods: list[str] | None) -> None:
+def test_client_raises_before_registration_if_the_authorization_server_does_not_support_pkce_s256(
+    methods: list[str] | None,
+) -> None:
     web = usual_web(code_challenge_methods_supported=methods)
     with pytest.raises(AuthorizationError, match="does not support PKCE with S256") as raised:
         web.run(sign_in(settings(), context()))
@@ -348,7 +350,9 @@ def test_client_raises_before_registration_if_the_authorization_server_does_not_
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
-def test_client_with_the_assume_pkce_option_accepts_a_server_that_lists_no_pkce_methods(methods: list[str] | None) -> None:
+def test_client_with_the_assume_pkce_option_accepts_a_server_that_lists_no_pkce_methods(
+    methods: list[str] | None,
+) -> None:
     web = usual_web(code_challenge_methods_supported=methods)
     assuming = sign_in(settings(assume_pkce=True), context())
     if methods is None:

@@ -219,7 +219,9 @@ async def test_client_with_client_credentials_gets_and_renews_tokens_without_a_u
 
 
 @pytest.mark.parametrize("dpop", [False, True])
-async def test_logs_and_errors_of_an_oauth_client_contain_no_secrets(dpop: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logs_and_errors_of_an_oauth_client_contain_no_secrets(
+    dpop: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     words = list[str]()
     async with protected(SERVED, needed={"b": "write"}) as world:

@@ -63,7 +63,9 @@ def test_token_refresh_fetches_metadata_and_requests_tokens_from_the_current_iss
 
 
 @pytest.mark.parametrize("rotated", [{}, {"refresh_token": ""}, {"refresh_token": None}])
-def test_client_keeps_its_refresh_token_if_the_token_response_contains_no_new_refresh_token(rotated: dict[str, object]) -> None:
+def test_client_keeps_its_refresh_token_if_the_token_response_contains_no_new_refresh_token(
+    rotated: dict[str, object],
+) -> None:
     grant = web({**NEW, **rotated}).run(refresh(settings(), context(stored())))
     assert grant.record.tokens is not None
     assert grant.record.tokens.refresh_token == "refresh-0"

@@ -184,7 +184,9 @@ SECRET = "s3cret: +/%"
         ("client_secret_basic", {}, "none"),
     ],
 )
-def test_client_authenticates_to_the_token_endpoint_with_the_method_in_its_registration(supported: str, answered: dict[str, str], used: str) -> None:
+def test_client_authenticates_to_the_token_endpoint_with_the_method_in_its_registration(
+    supported: str, answered: dict[str, str], used: str
+) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=supported.split())
     web.answers[REGISTER] = answer({"client_id": "id:é", **answered}, 201)
     web.run(sign_in(settings(), context()))

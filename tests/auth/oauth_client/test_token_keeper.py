@@ -93,7 +93,9 @@ async def test_access_token_is_refreshed_twenty_seconds_before_it_expires(autoju
         assert await token_of(keeper) == "access-2"
 
 
-async def test_short_lived_access_token_is_refreshed_in_the_last_quarter_of_its_lifetime(autojump_clock: MockClock) -> None:
+async def test_short_lived_access_token_is_refreshed_in_the_last_quarter_of_its_lifetime(
+    autojump_clock: MockClock,
+) -> None:
     source = FakeSource(lifetime=8)
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -121,7 +123,9 @@ async def test_concurrent_calls_wait_for_a_token_refresh_before_the_token_expire
 
 
 @pytest.mark.parametrize("failure", [broken(), AuthorizationError("later", code="temporarily_unavailable")])
-async def test_token_refresh_that_fails_before_the_token_expires_is_not_retried_immediately(failure: Exception, autojump_clock: MockClock) -> None:
+async def test_token_refresh_that_fails_before_the_token_expires_is_not_retried_immediately(
+    failure: Exception, autojump_clock: MockClock
+) -> None:
     source = FakeSource(lifetime=100)
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -357,7 +361,9 @@ async def test_client_uses_a_new_token_even_if_the_token_cannot_be_stored(
     assert "could not be stored, but are used: no room" in caplog.text
 
 
-async def test_background_http_request_refused_for_lack_of_a_token_never_starts_a_sign_in(autojump_clock: MockClock) -> None:
+async def test_background_http_request_refused_for_lack_of_a_token_never_starts_a_sign_in(
+    autojump_clock: MockClock,
+) -> None:
     source = FakeSource()
     async with opened(source) as keeper, trio.open_nursery() as nursery:
         waiting = attrs.evolve(await refusal(keeper), is_background=True)
@@ -380,7 +386,9 @@ async def test_background_http_request_refused_for_lack_of_a_token_never_starts_
         await again.wait()
 
 
-async def test_background_http_request_refused_for_an_expired_token_can_refresh_the_token(autojump_clock: MockClock) -> None:
+async def test_background_http_request_refused_for_an_expired_token_can_refresh_the_token(
+    autojump_clock: MockClock,
+) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)

@@ -147,7 +147,9 @@ def test_exception_of_a_token_request_contains_only_the_error_code_and_issuer() 
     ],
 )
 @pytest.mark.parametrize("status", [200, 400])
-def test_unregistered_token_error_code_is_in_the_exception_text_but_not_in_its_code_attribute(code: str, status: int) -> None:
+def test_unregistered_token_error_code_is_in_the_exception_text_but_not_in_its_code_attribute(
+    code: str, status: int
+) -> None:
     web = web_with(answer({"ok": False, "error": code, "error_description": ["words"]}, status))
     with pytest.raises(AuthorizationError) as caught:
         web.run(sign_in(settings(), context()))

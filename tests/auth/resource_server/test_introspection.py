@@ -186,7 +186,9 @@ def test_introspection_verifier_repr_hides_secrets() -> None:
 
 
 @pytest.mark.parametrize("credentials", [{"client_secret": None}, {"private_key": "key", "client_secret": "word"}])
-def test_introspection_verifier_raises_value_error_without_exactly_one_authentication_method(credentials: dict[str, Any]) -> None:
+def test_introspection_verifier_raises_value_error_without_exactly_one_authentication_method(
+    credentials: dict[str, Any],
+) -> None:
     with pytest.raises(ValueError, match="client_secret"):
         verifier(Issuer(), **credentials)
 

@@ -147,7 +147,9 @@ async def test_claims_of_a_jwt_with_an_invalid_signature_are_not_evaluated(
 
 
 @pytest.mark.parametrize("letters", ["\u00fc" * 700, ODD * 300])
-async def test_jwt_audience_with_long_or_many_non_ascii_names_is_compared_without_idna_encoding(letters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jwt_audience_with_long_or_many_non_ascii_names_is_compared_without_idna_encoding(
+    letters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lengths = given_to_codecs(monkeypatch)
     assert await verified(minted(aud=[f"https://{letters}/", RESOURCE])) is not None
     assert await verified(minted(aud=[*(["https://\u00fc.example/"] * 200), RESOURCE])) is not None

@@ -212,7 +212,9 @@ async def test_token_file_is_unchanged_and_no_temporary_file_remains_if_the_disk
 
 
 @pytest.mark.commands
-async def test_old_token_file_is_kept_if_the_process_is_killed_before_it_renames_the_new_file(storage: FileTokenStorage):
+async def test_old_token_file_is_kept_if_the_process_is_killed_before_it_renames_the_new_file(
+    storage: FileTokenStorage,
+):
     code = (
         "import os, sys, trio\n"
         "from trio_mcp.auth import FileTokenStorage, StoredAuthorization\n"

@@ -203,7 +203,9 @@ async def test_connect_timeout_is_paused_while_the_user_signs_in(jump_clock: Moc
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_fail_after_work_timeout_around_open_http_is_paused_while_the_user_signs_in(jump_clock: MockClock) -> None:
+async def test_fail_after_work_timeout_around_open_http_is_paused_while_the_user_signs_in(
+    jump_clock: MockClock,
+) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         with handed.user_is_asked():
             jump_clock.jump(2 * LONG)

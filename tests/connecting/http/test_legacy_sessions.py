@@ -482,7 +482,9 @@ async def test_task_that_a_client_waits_for_in_a_lost_session_is_polled_in_the_n
     assert server.named("tasks/result")[-1].headers["mcp-session-id"] == "s-2"
 
 
-async def test_waiting_for_a_task_raises_peer_error_if_the_new_session_does_not_know_the_task(mock_clock: MockClock) -> None:
+async def test_waiting_for_a_task_raises_peer_error_if_the_new_session_does_not_know_the_task(
+    mock_clock: MockClock,
+) -> None:
     mock_clock.rate = 20
 
     class Unknowing(ForgetfulWorker):

@@ -344,7 +344,9 @@ async def test_client_that_does_not_close_after_the_last_response_is_disconnecte
 # TLS
 
 
-async def test_server_receives_requests_and_sends_streamed_responses_over_tls(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+async def test_server_receives_requests_and_sends_streamed_responses_over_tls(
+    tls_pair: Callable[[], Awaitable[Any]],
+) -> None:
     pieces = Pieces()
     async with serving(App(), pair=await tls_pair()) as client:
         for _ in range(3):

@@ -192,7 +192,9 @@ async def test_connection_attempts_alternate_between_ipv6_and_ipv4(autojump_cloc
     assert list(tried) == ["2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2"]
 
 
-async def test_connection_that_succeeds_after_a_faster_connection_to_the_host_is_closed(autojump_clock: MockClock) -> None:
+async def test_connection_that_succeeds_after_a_faster_connection_to_the_host_is_closed(
+    autojump_clock: MockClock,
+) -> None:
     named(["192.0.2.1", "192.0.2.2"])
     async with answers_at(**{"192.0.2.1": 1, "192.0.2.2": 0.75}):
         (await connect_where_allowed("a.example", 1, anything)).socket.close()

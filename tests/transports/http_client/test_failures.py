@@ -111,7 +111,9 @@ async def test_tls_handshake_timeout_raises_request_not_sent(jump_clock: MockClo
             jump_clock.jump(LONG)
 
 
-async def test_http_client_raises_connection_lost_if_response_headers_do_not_arrive_in_time(jump_clock: MockClock) -> None:
+async def test_http_client_raises_connection_lost_if_response_headers_do_not_arrive_in_time(
+    jump_clock: MockClock,
+) -> None:
     asked = trio.Event()
 
     async def script(visitor: Visitor) -> None:

@@ -34,7 +34,9 @@ def test_url_is_split_into_origin_and_target(url: str, origin: Origin, target: s
         ("http://[::1]:8000", "[::1]:8000", "[::1]:8000"),
     ],
 )
-def test_url_authority_contains_the_port_only_if_the_port_is_not_the_default(url: str, authority: str, address: str) -> None:
+def test_url_authority_contains_the_port_only_if_the_port_is_not_the_default(
+    url: str, authority: str, address: str
+) -> None:
     origin, _ = split_url(url)
     assert (origin.authority, origin.address) == (authority, address)
 
