@@ -26,7 +26,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", ["two_moments", "stopping_thread", "with_deadline"])
-async def test_guarantee_example_prints_the_documented_line(
+async def test_example_on_a_guarantees_page_prints_the_documented_line(
     page: Page, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await page.load(name).main()

@@ -540,7 +540,7 @@ async def test_metrics_count_cancelled_calls_by_cause(
     assert called["error.type"] == "timeout"
 
 
-async def test_duration_metric_includes_the_time_in_the_queue(
+async def test_request_duration_metric_includes_the_time_that_the_request_waits_in_the_queue(
     autojump_clock: MockClock, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = Server("slow", limits=Limits(max_in_flight=1), tracing=recorded.tracing)

@@ -43,7 +43,7 @@ async def test_feature_examples_print_the_documented_output(capsys: pytest.Captu
     assert f"It prints `{once}` twice." in PAGES["caching"].text
 
 
-async def test_extension_client_example_gets_nothing_from_a_server_without_the_extension() -> None:
+async def test_extension_client_example_returns_an_empty_list_for_a_server_without_the_extension() -> None:
     library, client = PAGES["extensions"].load("search_server"), PAGES["extensions"].load("search_client")
     for server, names in ((library.server, ["trio.md"]), (Server("plain"), [])):
         async with served(server) as endpoint:

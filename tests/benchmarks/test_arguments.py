@@ -30,12 +30,14 @@ def test_benchmark_suite_that_measures_nothing_in_a_short_run_requires_the_full_
     assert _arguments(["--suite", name, "--full"]).suite == [name]
 
 
-def test_default_benchmark_suites_run_enough_rounds() -> None:
+def test_benchmark_suites_that_run_by_default_have_the_recommended_number_of_rounds() -> None:
     assert {suite.rounds for suite in SUITES if not suite.only_full} == {ENOUGH_ROUNDS}
     assert _arguments([]).rounds is None
 
 
-def test_unknown_benchmark_suite_is_refused_with_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_command_refuses_an_unknown_suite_and_lists_the_known_suites(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         _arguments(["--suite", "carrier-pigeon"])
     assert "choose from" in capsys.readouterr().err

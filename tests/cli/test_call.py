@@ -30,7 +30,7 @@ async def test_call_command_prints_result_to_stdout_and_logs_and_progress_to_std
 
 @pytest.mark.parametrize(("level", "told"), [("debug", True), ("error", False), ("off", False)])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_call_command_shows_server_logs_from_the_requested_level(level: str, told: bool, era: str):
+async def test_call_command_shows_server_logs_at_or_above_the_requested_level(level: str, told: bool, era: str):
     ended = await run([*CALL, DESK, "pack", "files=0", "--server-log-level", level, "--era", era])
     assert ended.stdout == "packed 0\n"
     assert ("debug: found the \ufffdbox" in ended.stderr) == told

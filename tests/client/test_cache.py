@@ -32,7 +32,7 @@ def shown(partition: CachePartition, question: RequestKey = TOOLS, now: float = 
     return None if found is None else found["tools"][0]["name"]
 
 
-def test_cached_response_is_fresh_until_its_ttl_ends() -> None:
+def test_cached_response_is_used_until_its_ttl_ends() -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a"), now=5.0)
     assert [shown(partition, now=now) for now in (5.0, 5.999, 6.0)] == ["a", "a", None]
@@ -47,7 +47,7 @@ def test_response_without_a_valid_ttl_is_not_cached(ttl_ms: Any) -> None:
 
 
 @pytest.mark.parametrize("ttl_ms", [10**12, 2**70 / 1])
-def test_cached_response_is_fresh_for_at_most_max_ttl(ttl_ms: float) -> None:
+def test_cached_response_is_used_for_at_most_max_ttl(ttl_ms: float) -> None:
     partition = ResponseCache(max_ttl=60).partition()
     keep(partition, TOOLS, told("a", ttl_ms))
     assert [shown(partition, now=now) for now in (59.9, 60.0)] == ["a", None]

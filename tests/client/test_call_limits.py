@@ -180,7 +180,7 @@ async def test_timeout_of_a_call_started_during_an_elicitation_begins_after_the_
         assert trio.current_time() == pytest.approx(begun + 15)
 
 
-async def test_timeout_block_continues_when_the_call_inside_ends_although_another_call_still_elicits(
+async def test_timeout_block_resumes_when_the_call_inside_ends_although_another_call_still_elicits(
     autojump_clock: MockClock,
 ) -> None:
     async with (

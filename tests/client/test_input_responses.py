@@ -42,7 +42,7 @@ TEXT = {"content": [{"type": "text", "text": "done"}]}
         ({"roots": []}, {"roots": {}}),
     ],
 )
-async def test_each_request_declares_only_the_capabilities_that_have_handlers(
+async def test_each_client_request_declares_only_the_capabilities_for_which_the_client_has_handlers(
     autojump_clock: object, options: Any, declared: Any
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -233,7 +233,7 @@ async def test_concurrent_calls_do_not_share_request_state_or_input_responses(au
         assert again["params"]["inputResponses"]["q"]["content"] == {"name": name}
 
 
-async def test_other_calls_continue_during_an_elicitation(autojump_clock: object) -> None:
+async def test_concurrent_calls_continue_during_an_elicitation(autojump_clock: object) -> None:
     thinking, decided = trio.Event(), trio.Event()
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:

@@ -237,7 +237,7 @@ async def test_malformed_reply_that_may_belong_to_either_of_two_calls_fails_neit
     assert texts == ["done", "done"]
 
 
-async def test_error_with_null_id_does_not_fail_the_only_call(autojump_clock: object) -> None:
+async def test_json_rpc_error_with_a_null_id_does_not_fail_the_only_running_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await opened(peer, "legacy")
         call = await peer.until("tools/call")

@@ -95,14 +95,14 @@ def run(defect: Defect, wire: str, *, seconds: float = 30.0) -> None:
 
 @pytest.mark.parametrize("wire", CHANNELS)
 @pytest.mark.parametrize("defect", REPLAYED, ids=[each.words for each in REPLAYED])
-def test_real_connection_keeps_its_invariants_if_a_peer_sends_the_explored_hostile_messages(
+def test_real_connection_keeps_its_invariants_if_its_peer_sends_hostile_messages_found_by_exploration(
     defect: Defect, wire: str
 ) -> None:
     run(defect, wire)
 
 
 @pytest.mark.parametrize("defect", REPLAYED, ids=[each.words for each in REPLAYED])
-def test_hostile_messages_found_by_exploration_also_reveal_the_defect_on_a_real_connection(
+def test_hostile_messages_found_by_exploration_reveal_a_patched_in_defect_on_a_real_connection(
     defect: Defect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace_of(defect)

@@ -136,7 +136,7 @@ def test_real_connection_keeps_its_invariants_if_explored_events_are_replayed(
 
 
 @pytest.mark.parametrize("defect", OF_CONNECTIONS, ids=[each.words for each in OF_CONNECTIONS])
-def test_replayed_events_found_by_exploration_also_reveal_the_defect_on_a_real_connection(
+def test_events_found_by_exploration_reveal_a_patched_in_defect_on_a_real_connection(
     defect: Defect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace_of(defect)

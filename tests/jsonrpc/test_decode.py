@@ -285,7 +285,7 @@ def test_message_without_method_result_and_error_gets_an_error_with_null_id() ->
         {"id": 1, "error": {"code": 1.5, "message": ""}},
     ],
 )
-def test_malformed_reply_is_reported_and_not_answered(members: dict[str, Any]) -> None:
+def test_malformed_json_rpc_reply_is_reported_and_not_answered_with_an_error(members: dict[str, Any]) -> None:
     assert reported(line(**members))
 
 
@@ -418,7 +418,7 @@ def test_bytes_of_a_small_batch_are_counted_equally_for_each_message_in_the_batc
     assert sizes == [len(data) // 2, len(data) // 2]
 
 
-def test_each_message_of_a_long_batch_has_its_own_size() -> None:
+def test_size_of_each_message_decoded_from_a_long_batch_is_counted_separately() -> None:
     """Its small members may be done long before the large one."""
     large = line(id=1, method="a", params={"items": [[0]] * 10_000})
     alone = decode(large)

@@ -34,7 +34,7 @@ def test_absent_params_of_a_message_are_omitted() -> None:
     assert json.loads(encode(Notification("x"))) == {"jsonrpc": "2.0", "method": "x"}
 
 
-def test_empty_params_of_a_request_are_written() -> None:
+def test_empty_params_of_a_request_are_encoded_as_an_empty_object() -> None:
     assert json.loads(encode(Request(1, "ping", {})))["params"] == {}
 
 

@@ -85,6 +85,6 @@ def test_reserved_meta_prefix_is_refused_and_the_error_suggests_an_alternative(k
         check_meta_keys({key: 1})
 
 
-def test_missing_or_empty_meta_has_no_invalid_keys() -> None:
+def test_check_of_meta_keys_accepts_missing_or_empty_meta() -> None:
     check_meta_keys(None)
     check_meta_keys({})

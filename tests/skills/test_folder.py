@@ -52,7 +52,7 @@ def test_skill_file_names_are_percent_encoded_in_uris(folder: Path) -> None:
         ("other", "the name must be equal to the name of the skill's folder, not 'refunds'"),
     ],
 )
-def test_skill_name_must_equal_its_folder_name(folder: Path, name: str, words: str) -> None:
+def test_skill_name_must_equal_the_name_of_the_skill_folder(folder: Path, name: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         read_folder(folder.rename(folder.parent / name))
 

@@ -98,7 +98,7 @@ async def load(client: Client) -> LoadedSkill:
     return await client.load_skill(skill)
 
 
-async def test_skill_files_are_read_only_when_needed(era: Era) -> None:
+async def test_client_requests_each_skill_file_only_when_the_application_reads_it(era: Era) -> None:
     liar = Liar()
     async with liar.opened(era) as client:
         (skill,) = [skill async for skill in client.list_skills()]

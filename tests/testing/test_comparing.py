@@ -24,7 +24,7 @@ from trio_mcp.testing.scripted_peer import differences, shown
         (..., None),
     ],
 )
-def test_message_that_matches_a_pattern_has_no_differences(pattern: Any, message: Any) -> None:
+def test_comparison_of_a_message_with_a_matching_pattern_reports_no_differences(pattern: Any, message: Any) -> None:
     assert differences(pattern, message) == []
 
 
@@ -50,7 +50,7 @@ JSON_TYPES = [1, 1.0, "1", True, None, [1], {"1": 1}]
 
 @pytest.mark.parametrize("got", JSON_TYPES)
 @pytest.mark.parametrize("expected", JSON_TYPES)
-def test_values_of_different_json_types_never_match(expected: Any, got: Any) -> None:
+def test_values_of_different_json_types_never_match_in_a_message_pattern(expected: Any, got: Any) -> None:
     assert (differences(expected, got) == []) == (expected is got)
 
 

@@ -39,7 +39,7 @@ def test_random_faults_occur_with_the_given_probabilities() -> None:
     assert counts["nonetype"] == pytest.approx(2000, rel=0.15)
 
 
-def test_random_delays_stay_below_their_maximum() -> None:
+def test_random_delay_faults_stay_below_the_maximum_delay() -> None:
     seconds = [fault.seconds for fault in drawn(RandomFaults(1, delay=1, max_delay=3)) if isinstance(fault, Delay)]
     assert len(seconds) == 1000
     assert 0 <= min(seconds) < 0.3
@@ -70,5 +70,7 @@ def test_fault_that_garbles_more_than_the_whole_message_is_refused() -> None:
         (b"nonsense", None),
     ],
 )
-def test_message_in_transit_has_the_method_of_its_json_rpc_message(message: bytes, method: str | None) -> None:
+def test_method_attribute_of_a_message_in_transit_is_its_json_rpc_method_or_none(
+    message: bytes, method: str | None
+) -> None:
     assert MessageInTransit("sent", 0, message).method == method

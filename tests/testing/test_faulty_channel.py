@@ -99,7 +99,7 @@ async def test_delay_fault_delays_its_message_by_the_given_seconds(
     assert trio.current_time() - started == pytest.approx(5)
 
 
-async def test_cancelled_receive_loses_no_delayed_message(autojump_clock: MockClock) -> None:
+async def test_cancelled_receive_on_a_faulty_channel_loses_no_delayed_message(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Delay(5), "received"))
     await theirs.send(b"held\nnext\n")
@@ -111,7 +111,7 @@ async def test_cancelled_receive_loses_no_delayed_message(autojump_clock: MockCl
     assert trio.current_time() == pytest.approx(5)
 
 
-async def test_cancelled_receive_loses_no_duplicated_message() -> None:
+async def test_cancelled_receive_on_a_faulty_channel_loses_no_duplicated_message() -> None:
     ours, theirs = memory_transport_pair()
     faulty = FaultyChannel(ours, at(0, Duplicate(), "received"))
     await theirs.send(b"twice\n")

@@ -209,7 +209,7 @@ def test_resource_metadata_of_another_resource_raises_authorization_error(resour
 
 
 @pytest.mark.parametrize("resource", [f"https://{ODD * 1300}/mcp", f"//{ODD * 1300}/mcp", f"https://{UMLAUTS}/"])
-def test_long_names_from_metadata_are_truncated_in_errors(resource: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_truncates_long_names_from_oauth_metadata(resource: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = given_to_codecs(monkeypatch)
     web = with_resource(AT_PATH, resource=resource)
     with pytest.raises(AuthorizationError, match="belong to another server"):
@@ -262,7 +262,7 @@ def test_issuers_that_differ_only_by_a_trailing_slash_are_treated_as_equal(
     assert web.run(discover(context(), configured)).issuer == issuer
 
 
-def test_metadata_with_a_byte_order_mark_is_accepted() -> None:
+def test_oauth_metadata_with_a_byte_order_mark_is_accepted() -> None:
     web = usual_web()
     for url, found in web.answers.items():
         assert isinstance(found, Fetched)
@@ -324,7 +324,7 @@ def test_configured_issuer_of_the_credentials_selects_the_authorization_server()
     assert both().run(discover(context(), OTHER)).issuer == OTHER
 
 
-def test_stored_authorization_server_that_is_no_longer_listed_is_not_used() -> None:
+def test_client_does_not_use_a_stored_authorization_server_that_the_metadata_no_longer_lists() -> None:
     stored = StoredAuthorization(
         issuers={"https://old.example": IssuerRecord(client=RegisteredClient(client_id="c"))}, current="x"
     )

@@ -54,7 +54,7 @@ def test_client_credentials_request_has_the_secret_in_the_authorization_header()
     assert grant.record.tokens.access_token == "access-1"
 
 
-def test_secret_of_a_preregistered_client_is_not_stored() -> None:
+def test_stored_registration_does_not_contain_the_secret_of_a_preregistered_client() -> None:
     web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     grant = web.run(client_credentials(credentials(client_secret="s3cret"), context()))
     assert grant.record.client == RegisteredClient(client_id="robot", auth_method="client_secret_basic")

@@ -85,7 +85,7 @@ async def test_access_token_is_refreshed_before_it_expires() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_client_keeps_the_valid_access_token_if_an_early_refresh_is_unanswered() -> None:
+async def test_client_keeps_its_valid_access_token_if_a_token_refresh_before_expiry_is_unanswered() -> None:
     async with signed_in(expires_in=0, refuse_refresh="cut") as (world, client):
         for _ in range(5):
             await client.call_tool("any")
@@ -93,7 +93,7 @@ async def test_client_keeps_the_valid_access_token_if_an_early_refresh_is_unansw
     assert len(world.authorizations) == 1
 
 
-async def test_client_keeps_the_valid_access_token_if_an_early_refresh_is_rejected() -> None:
+async def test_client_keeps_its_valid_access_token_if_a_token_refresh_before_expiry_is_rejected() -> None:
     async with signed_in(expires_in=0, refuse_refresh="invalid_grant") as (world, client):
         for _ in range(5):
             await client.call_tool("any")
@@ -129,7 +129,7 @@ async def test_client_keeps_the_refresh_token_if_a_token_refresh_is_unanswered()
     assert len(world.authorizations) == 1
 
 
-async def test_scope_step_up_requests_the_union_of_old_and_new_scopes() -> None:
+async def test_client_that_needs_more_scopes_requests_the_union_of_old_and_new_scopes() -> None:
     async with signed_in(needed={"a": "read", "b": "write"}) as (world, client):
         assert (await client.call_tool("a")).text == "done"
         assert (await client.call_tool("b")).text == "done"

@@ -71,7 +71,7 @@ def test_client_keeps_its_refresh_token_if_the_token_response_contains_no_new_re
     assert grant.record.tokens.refresh_token == "refresh-0"
 
 
-def test_refresh_request_contains_the_resource_of_the_grant() -> None:
+def test_token_refresh_request_contains_the_resource_for_which_the_tokens_were_issued() -> None:
     asked = web()
     asked.run(refresh(settings(), context(stored(attrs.evolve(RECORD, resource="https://mcp.example/")))))
     assert form_of(asked.sent_to(TOKEN))["resource"] == "https://mcp.example/"

@@ -95,7 +95,7 @@ def test_client_registers_the_scopes_of_the_challenge_if_the_server_lists_scopes
     [(None, False), (("read", "write"), False), (("read",), True)],
     ids=["for any scopes", "for these scopes", "for fewer scopes"],
 )
-def test_scope_step_up_beyond_the_registered_scopes_registers_the_client_again(
+def test_client_registers_again_if_it_needs_scopes_beyond_its_registration(
     scopes: tuple[str, ...] | None, registers: bool
 ) -> None:
     web = usual_web()
@@ -115,7 +115,7 @@ def test_scope_step_up_beyond_the_registered_scopes_registers_the_client_again(
         ({"scope": ["read"]}, ("read",)),
     ],
 )
-def test_registration_is_stored_with_the_scopes_of_the_response(
+def test_client_stores_its_registration_with_the_scopes_in_the_registration_response(
     answered: dict[str, object], expected: tuple[str, ...] | None
 ) -> None:
     web = usual_web()
@@ -202,7 +202,7 @@ def test_client_authenticates_to_the_token_endpoint_with_the_method_in_its_regis
         assert form.get("client_secret") == (SECRET if used == "client_secret_post" else None)
 
 
-def test_registration_is_stored_with_its_secret_and_expiry() -> None:
+def test_client_registration_is_stored_with_the_client_secret_and_its_expiry_time() -> None:
     web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     answered = {"client_id": "c", "client_secret": SECRET, "client_secret_expires_at": NOW + 60}
     web.answers[REGISTER] = answer(answered, 201)
@@ -307,7 +307,7 @@ def test_dynamic_registration_does_not_affect_preregistered_credentials() -> Non
         (["client_secret_basic"], {}, "none"),
     ],
 )
-def test_preregistered_client_uses_the_best_supported_auth_method(
+def test_preregistered_client_uses_the_best_supported_token_endpoint_auth_method(
     supported: list[str] | None, client: dict[str, Any], used: str
 ) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=supported)
@@ -359,7 +359,7 @@ def forgetting(client_id: str) -> Any:
     return token
 
 
-def test_stored_registration_rejected_by_the_server_is_replaced_once() -> None:
+def test_stored_client_registration_rejected_by_the_authorization_server_is_replaced_once() -> None:
     web = usual_web()
     web.answers[TOKEN] = forgetting("kept")
     grant = web.run(sign_in(settings(), context(kept())))

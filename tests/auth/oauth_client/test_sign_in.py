@@ -98,7 +98,7 @@ def test_client_registers_separately_at_a_second_authorization_server() -> None:
     assert [record.client and record.client.client_id for record in both.issuers.values()] == ["client-1", "client-2"]
 
 
-def test_scope_step_up_requests_the_earlier_scopes_together_with_the_scopes_of_the_challenge() -> None:
+def test_sign_in_after_a_scope_challenge_requests_the_earlier_scopes_and_the_scopes_of_the_challenge() -> None:
     web = usual_web()
     first = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
     stored = StoredAuthorization()._with_record(first.issuer, first.record)

@@ -155,7 +155,9 @@ async def test_fifty_concurrently_rejected_requests_cause_one_token_refresh(auto
     assert await kept(storage) == ("access-2", "refresh-2")
 
 
-async def test_request_rejected_with_an_outdated_token_is_resent_without_a_refresh(autojump_clock: MockClock) -> None:
+async def test_request_rejected_with_an_already_replaced_token_is_resent_without_a_second_token_refresh(
+    autojump_clock: MockClock,
+) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -177,7 +179,9 @@ async def test_rejected_refresh_token_is_removed_but_the_access_token_is_kept(
         assert await kept(storage) == ("access-1", None)
 
 
-async def test_failed_sign_in_is_not_repeated_for_requests_sent_before_it_failed(autojump_clock: MockClock) -> None:
+async def test_failed_sign_in_is_not_repeated_for_requests_that_were_sent_before_the_failure(
+    autojump_clock: MockClock,
+) -> None:
     source = FakeSource(failure=AuthorizationError("no", code="unauthorized_client"))
     async with opened(source) as keeper:
         earlier = await refusal(keeper)
@@ -216,7 +220,7 @@ async def test_rejected_request_is_resent_at_most_six_times() -> None:
             await keeper.refused(await refusal(keeper, attempt=6))
 
 
-async def test_scope_step_up_happens_at_most_twice_for_one_request(autojump_clock: MockClock) -> None:
+async def test_client_requests_more_scopes_at_most_twice_for_one_refused_request(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -231,7 +235,7 @@ async def test_scope_step_up_happens_at_most_twice_for_one_request(autojump_cloc
     assert source.asked.count("visit") == 4
 
 
-async def test_other_calls_continue_during_a_scope_step_up(autojump_clock: MockClock) -> None:
+async def test_other_calls_continue_while_the_client_requests_more_scopes(autojump_clock: MockClock) -> None:
     source = FakeSource()
     async with opened(source) as keeper:
         await signed_in(keeper)
@@ -399,7 +403,7 @@ async def test_background_http_request_refused_for_an_expired_token_can_refresh_
 # Several keepers, one storage
 
 
-async def test_tokens_refreshed_by_another_process_are_reused(autojump_clock: MockClock) -> None:
+async def test_client_uses_tokens_that_another_process_refreshed(autojump_clock: MockClock) -> None:
     source, storage = FakeSource(), MemoryTokenStorage()
     async with opened(source, storage) as one, opened(source, storage) as other:
         await signed_in(one)

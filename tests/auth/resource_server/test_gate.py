@@ -57,7 +57,9 @@ async def test_challenge_names_no_scope_if_none_is_required() -> None:
 
 
 @pytest.mark.parametrize("value", ["Basic YTpi", "Digest a=b", "Bearers good", "DPoP good", ""])
-async def test_authorization_header_of_another_scheme_gets_status_401_without_an_error_code(value: str) -> None:
+async def test_authorization_header_with_an_unsupported_scheme_gets_status_401_without_an_error_code(
+    value: str,
+) -> None:
     refusal = await refused(protected(Verifier(good=anna()))._gate(), Head({"authorization": value}))
     assert (refusal.status, challenges(refusal)) == (HTTPStatus.UNAUTHORIZED, [Challenge("bearer", WHERE)])
 
@@ -218,7 +220,7 @@ class Slow(Verifier):
         return principal
 
 
-async def test_concurrent_requests_with_the_same_token_cause_one_verification() -> None:
+async def test_concurrent_requests_with_equal_tokens_cause_one_token_verification() -> None:
     verifier = Slow(good=anna())
     gate, found = protected(verifier)._gate(), list[Any]()
 
@@ -234,7 +236,7 @@ async def test_concurrent_requests_with_the_same_token_cause_one_verification() 
     assert {auth.principal.id for auth in found} == {(ISSUER, "anna", False)}
 
 
-async def test_cancelled_request_does_not_cancel_the_shared_verification() -> None:
+async def test_cancelled_request_does_not_cancel_a_token_verification_that_another_request_awaits() -> None:
     verifier = Slow(good=anna())
     gate, found = protected(verifier)._gate(), list[Any]()
     leaving = trio.CancelScope()
@@ -256,7 +258,7 @@ async def test_cancelled_request_does_not_cancel_the_shared_verification() -> No
     assert all(isinstance(auth, Auth) for auth in found)
 
 
-async def test_too_many_concurrent_verifications_get_status_503_with_retry_after() -> None:
+async def test_too_many_concurrent_token_verifications_get_status_503_with_retry_after() -> None:
     verifier = Slow(a=anna(), b=anna())
     gate = protected(verifier, max_verifications=1)._gate()
     async with trio.open_nursery() as nursery:
@@ -283,7 +285,9 @@ async def test_cached_tokens_stay_valid_while_the_token_verifier_is_unavailable(
     assert caplog.messages == ["tokens cannot be verified: no answer about <token>"]
 
 
-async def test_token_verification_has_a_time_limit(caplog: pytest.LogCaptureFixture, autojump_clock: MockClock) -> None:
+async def test_request_gets_status_503_if_the_token_verifier_does_not_answer_within_30_seconds(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
     refusal = await refused(protected(Slow())._gate(), bearing("good"))
     assert refusal.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert trio.current_time() == pytest.approx(30)
@@ -321,7 +325,7 @@ async def test_exception_in_the_function_that_compares_scopes_gets_status_500(ca
 # on_authenticated
 
 
-async def test_on_authenticated_is_called_once_per_request() -> None:
+async def test_on_authenticated_function_is_called_once_per_request() -> None:
     calls = list[tuple[str, str]]()
 
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
@@ -334,7 +338,7 @@ async def test_on_authenticated_is_called_once_per_request() -> None:
     assert calls == [("anna", "blue")] * 2
 
 
-async def test_on_authenticated_is_not_called_for_refused_requests() -> None:
+async def test_on_authenticated_function_is_not_called_for_refused_requests() -> None:
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         raise AssertionError
 
@@ -343,7 +347,7 @@ async def test_on_authenticated_is_not_called_for_refused_requests() -> None:
     assert isinstance(gate.known(bearing("bad")), Refusal)
 
 
-async def test_exception_in_on_authenticated_refuses_the_request(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_the_on_authenticated_function_refuses_the_request(caplog: pytest.LogCaptureFixture) -> None:
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         raise RuntimeError(headers["authorization"])
 

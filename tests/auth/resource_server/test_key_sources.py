@@ -218,7 +218,7 @@ async def test_jwks_fetch_is_retried_every_five_seconds_while_it_fails(
     assert await jwt.verify(minted())
 
 
-async def test_concurrent_requests_share_one_jwks_fetch(network: Network) -> None:
+async def test_concurrent_requests_cause_one_jwks_fetch(network: Network) -> None:
     go, found = trio.Event(), list[bool]()
     network.before_answer = go.wait
     jwt = verifier(network, jwks_uri=KEYS)
@@ -234,7 +234,7 @@ async def test_concurrent_requests_share_one_jwks_fetch(network: Network) -> Non
     assert (found, network.asked) == ([True] * 5, [KEYS])
 
 
-async def test_cancelled_request_does_not_cancel_the_shared_jwks_fetch(network: Network) -> None:
+async def test_cancelled_request_does_not_cancel_a_jwks_fetch_that_another_request_awaits(network: Network) -> None:
     go, found = trio.Event(), list[bool]()
     network.before_answer = go.wait
     jwt = verifier(network, jwks_uri=KEYS)

@@ -173,7 +173,7 @@ async def test_large_result_arrives_completely_over_http(bench: Bench, era: Any)
         assert (await client.call_tool("repeat", {"text": text})).text == text
 
 
-async def test_concurrent_http_calls_get_their_own_answers(bench: Bench, era: Any) -> None:
+async def test_each_of_200_concurrent_http_calls_gets_its_own_result(bench: Bench, era: Any) -> None:
     answers = dict[int, str]()
 
     async def call(number: int) -> None:
@@ -238,7 +238,7 @@ async def test_client_continues_after_its_http_server_restarts(bench: Bench, era
         running.cancel()
 
 
-async def test_group_includes_http_servers(bench: Bench) -> None:
+async def test_group_calls_a_tool_of_an_http_server(bench: Bench) -> None:
     async with served(bench.server) as url, open_group({"far": MemberDescription(url)}) as group:
         await group.settled()
         assert (await group.call_tool("far__greet", {"name": "Ada"})).text == "hello Ada"

@@ -116,7 +116,7 @@ async def test_client_accepts_an_sse_endpoint_event_after_other_events(first: st
 
 
 @pytest.mark.parametrize("way", ["json", "json and stream", "events", "status"])
-async def test_reply_in_the_response_to_an_sse_post_is_read(way: str) -> None:
+async def test_client_of_the_http_and_sse_transport_also_accepts_a_reply_in_the_response_to_its_post(way: str) -> None:
     class Eager(Old):
         async def take(self, got: Got, answer: Answer) -> None:
             messages = self.messages_for(got)

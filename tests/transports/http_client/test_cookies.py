@@ -50,7 +50,9 @@ def sent(url: str, lines: list[str], target: str | None = None) -> str | None:
         (f"a={'b' * 4095}", None),
     ],
 )
-def test_cookie_is_sent_according_to_its_attributes(line: str, cookie: str | None) -> None:
+def test_http_client_sends_a_cookie_only_if_the_attributes_of_the_cookie_allow_it(
+    line: str, cookie: str | None
+) -> None:
     assert sent("http://127.0.0.1:8000/mcp", [line]) == cookie
 
 

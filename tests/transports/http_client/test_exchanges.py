@@ -120,7 +120,7 @@ async def test_http_request_in_a_cancelled_scope_sends_nothing() -> None:
         assert not server.visitors
 
 
-async def test_request_on_a_closed_client_raises_request_not_sent() -> None:
+async def test_request_on_a_closed_http_client_raises_request_not_sent() -> None:
     async with scripted(answering(OK)) as server:
         async with HttpClient(server.url) as client:
             pass
