@@ -96,7 +96,7 @@ def test_http_benchmark_probes_measure_all_figures_in_order(program: str) -> Non
 
 
 @pytest.mark.parametrize("program", HTTP)
-def test_legacy_http_benchmark_probes_measure_all_figures_in_order(program: str) -> None:
+def test_http_benchmark_probes_of_the_legacy_revision_measure_all_figures_in_order(program: str) -> None:
     figures: dict[str, float] = {}
     with open_legacy(command(f"servers/{program}"), FEW) as session:
         for probe in (*POSTED, holding.sessions):

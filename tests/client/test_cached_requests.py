@@ -103,7 +103,7 @@ async def test_results_are_not_cached_in_legacy_revisions_or_without_a_cache(
         assert [await read(client), await read(client)] == ["a 1", "a 2"]
 
 
-async def test_cache_hints_in_a_legacy_result_are_ignored(autojump_clock: MockClock) -> None:
+async def test_cache_hints_in_a_result_of_a_legacy_revision_are_ignored(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept("2025-11-25")
         for name in ("a", "b"):

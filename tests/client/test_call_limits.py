@@ -146,7 +146,7 @@ async def test_call_timeout_continues_after_the_elicitation_answer(autojump_cloc
         assert trio.current_time() == pytest.approx(begun + 605)
 
 
-async def test_elicitation_pauses_timeouts_of_all_calls_on_a_legacy_connection(
+async def test_elicitation_in_a_legacy_revision_pauses_the_timeouts_of_all_calls_on_its_connection(
     autojump_clock: MockClock,
 ) -> None:
     results: list[str] = []
@@ -249,7 +249,7 @@ async def ask_once(peer: RoundsPeer) -> None:
     await peer.text(await peer.call())
 
 
-async def test_timeout_of_a_modern_call_does_not_include_the_time_of_elicitations(autojump_clock: MockClock) -> None:
+async def test_call_timeout_in_a_modern_revision_does_not_include_the_time_of_elicitations(autojump_clock: MockClock) -> None:
     async with asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _):
         assert (await client.call_tool("any")).text == "done"
 
@@ -268,7 +268,7 @@ async def test_call_timeout_includes_all_retries_of_an_input_required_call(autoj
         assert trio.current_time() == pytest.approx(begun + 5 + 2 * 600)
 
 
-async def test_modern_elicitation_pauses_only_the_timeout_of_the_call_that_elicits(autojump_clock: MockClock) -> None:
+async def test_elicitation_in_a_modern_revision_pauses_only_the_timeout_of_the_call_that_elicits(autojump_clock: MockClock) -> None:
     async with (
         asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _),
         trio.open_nursery() as nursery,

@@ -60,7 +60,7 @@ async def test_each_client_request_declares_only_the_capabilities_for_which_the_
 @pytest.mark.parametrize(
     ("question", "answer"), [(FORM, NAME), (SAMPLE, SAID), (ROOTS, LISTED)], ids=["form", "sampling", "roots"]
 )
-async def test_modern_input_requests_are_answered_by_the_same_handlers_as_legacy_requests(
+async def test_client_handlers_answer_input_requests_of_modern_and_requests_of_legacy_revisions(
     autojump_clock: object, question: Any, answer: Any
 ) -> None:
     async def script(peer: RoundsPeer) -> None:

@@ -82,7 +82,7 @@ async def test_client_starts_a_stdio_server_that_always_exits_only_twice(tmp_pat
 @pytest.mark.parametrize(
     "of_initialize", ["error(first, -32601); first = read()", "os._exit(1)"], ids=["refuses", "dies"]
 )
-async def test_client_detects_that_a_server_command_remembered_as_legacy_is_now_modern(
+async def test_client_detects_a_modern_revision_of_a_server_command_remembered_as_legacy(
     tmp_path: Path, of_initialize: str
 ) -> None:
     raw = RawServer(

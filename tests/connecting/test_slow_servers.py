@@ -109,7 +109,7 @@ def test_client_uses_the_initialize_result_if_discover_fails(answers: Answers) -
     assert found == {LEGACY}
 
 
-def test_client_prefers_a_discover_error_that_lists_a_modern_version_to_an_initialize_result() -> None:
+def test_client_prefers_a_discover_error_that_lists_a_modern_revision_to_an_initialize_result() -> None:
     def offering(discover: Any, initialize: Any) -> list[dict[str, Any]]:
         data = {"supported": [MODERN], "requested": MODERN}
         error = {"code": -32022, "message": "ask once more", "data": data}

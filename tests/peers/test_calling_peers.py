@@ -447,7 +447,7 @@ def test_cancelled_call_cancels_the_sampling_request_of_its_handler(peer: Conver
     [("ask_model", {"question": "?"}), ("ask_user", {"message": "?"}), ("show_roots", {})],
     ids=["sampling", "elicitation", "roots"],
 )
-def test_server_request_on_a_modern_connection_fails_only_the_call_whose_handler_sends_it(
+def test_server_request_in_a_modern_revision_fails_only_the_call_whose_handler_sends_the_request(
     peer: Conversation, tool: str, arguments: dict[str, Any]
 ) -> None:
     """Modern servers have no way to send requests. The official package answers an error, ``fastmcp`` an error

@@ -228,7 +228,7 @@ def test_client_receives_log_messages_at_or_above_the_requested_or_default_level
 
 
 @only_legacy
-def test_log_level_set_by_the_client_applies_to_the_legacy_connection(report: Report) -> None:
+def test_log_level_set_by_the_client_applies_to_its_connection_in_legacy_revisions(report: Report) -> None:
     assert report.saw("set level") is None
     assert report.saw("logs above level") == [SHOUTED]
 

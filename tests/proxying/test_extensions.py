@@ -124,7 +124,7 @@ async def test_proxy_forwards_each_extension_notification_in_both_directions(
         await client.expect_result(await client.request(QUERY))
 
 
-async def test_proxy_forwards_legacy_extension_notifications_that_are_sent_outside_of_a_request(
+async def test_proxy_forwards_extension_notifications_outside_of_a_request_in_legacy_revisions(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -136,7 +136,7 @@ async def test_proxy_forwards_legacy_extension_notifications_that_are_sent_outsi
         await client.expect({"method": INDEXED})
 
 
-async def test_proxy_drops_modern_extension_notifications_that_are_sent_outside_of_a_request(
+async def test_proxy_drops_extension_notifications_outside_of_a_request_in_modern_revisions(
     autojump_clock: MockClock,
 ) -> None:
     async def behind(server: ScriptedServer) -> None:
@@ -186,7 +186,7 @@ async def test_proxy_forwards_the_deadline_of_extension_requests(autojump_clock:
         await trio.sleep(20)
 
 
-async def test_proxy_forwards_legacy_server_to_client_requests_of_extensions(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_server_to_client_requests_of_extensions_in_legacy_revisions(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, THEIRS)
         request = await server.expect_request(QUERY)
@@ -233,7 +233,7 @@ async def test_proxy_forwards_input_requests_for_extension_methods_and_the_retry
 
 
 @MIXED
-async def test_proxy_between_a_legacy_and_a_modern_peer_hides_extensions_from_both_sides(
+async def test_proxy_between_peers_of_a_legacy_and_a_modern_revision_hides_extensions_from_both(
     autojump_clock: MockClock, front: str, back: str
 ) -> None:
     asked: list[Any] = []
@@ -414,7 +414,7 @@ def server() -> Server:
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize(("caller", "passes"), [("ann", ()), (None, ()), (None, (SEARCH,))])
-async def test_anonymous_modern_http_clients_can_use_only_extensions_listed_in_the_proxy_options(
+async def test_anonymous_http_clients_of_modern_revisions_can_use_only_extensions_listed_in_the_proxy_options(
     server: Server, era: Any, caller: str | None, passes: tuple[str, ...]
 ) -> None:
     told: list[Query] = []

@@ -117,7 +117,7 @@ async def test_proxy_refuses_an_elicitation_that_either_of_two_calls_may_have_ca
         assert sum(answer.events[-1].data["result"].get("isError", False) for answer in answers) >= 1
 
 
-async def test_proxy_sends_logs_of_a_shared_legacy_connection_to_every_call_with_that_log_level() -> None:
+async def test_proxy_sends_logs_of_a_shared_legacy_server_to_each_call_that_requested_their_log_level() -> None:
     def told_of(logs: list[str]) -> list[str]:
         return [f"{tool} {number}" for tool in ("one", "two") for number in range(30) if f"{tool} {number}" in logs]
 

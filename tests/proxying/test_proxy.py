@@ -324,7 +324,7 @@ async def test_proxy_forwards_list_changes_and_subscribed_resource_updates(
             await client.subscribe("note://unknown")
 
 
-async def test_proxy_sends_a_modern_listen_stream_only_the_requested_changes(
+async def test_proxy_sends_only_the_requested_changes_on_a_listen_stream(
     autojump_clock: MockClock, proxied: Proxied
 ) -> None:
     server = Server("s")

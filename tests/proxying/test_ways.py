@@ -124,7 +124,7 @@ async def test_each_of_two_principals_on_one_connection_gets_its_own_elicitation
         assert heard[who] == ([f"{who} {n}" for n in range(30)], f"{who}: {{'name': '{who} was asked {who}?'}}")
 
 
-async def test_each_of_two_calls_of_a_legacy_session_gets_elicitations_and_logs_on_its_own_stream() -> None:
+async def test_each_of_two_calls_in_a_legacy_revision_session_gets_elicitations_and_logs_on_its_own_stream() -> None:
     async with before(Behind(2)) as endpoint:
         asked: list[str] = []
         told: list[str] = []

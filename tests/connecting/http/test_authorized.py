@@ -143,13 +143,13 @@ async def test_auth_object_gets_the_canonical_server_url(url: str, resource: str
     assert auth.urls == [resource.format(port=port)]
 
 
-async def test_legacy_session_continues_after_the_client_obtains_a_token() -> None:
+async def test_http_session_of_a_legacy_revision_continues_after_the_client_obtains_a_token() -> None:
     auth = Handed(gets_the_good_one)
     async with serving(legacy(guarded(as_json))) as server, open_http(server.url, auth=auth) as client:
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_legacy_session_continues_if_the_server_refuses_the_event_stream_with_401() -> None:
+async def test_http_session_of_a_legacy_revision_continues_if_the_event_stream_is_refused_with_401() -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.method == "GET":
             await answer.whole(401)

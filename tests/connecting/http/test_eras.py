@@ -140,7 +140,7 @@ async def test_modern_server_without_a_common_revision_raises_protocol_violation
 
 
 @pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize", "GET"])])
-async def test_http_client_set_to_modern_or_legacy_sends_only_discover_or_initialize_respectively(
+async def test_http_client_set_to_modern_revisions_sends_discover_and_set_to_legacy_revisions_initialize(
     era: Any, names: list[str]
 ) -> None:
     async with serving(refused(404)) as server:
@@ -162,7 +162,7 @@ async def test_revision_option_sets_the_protocol_version_header() -> None:
 # What is remembered
 
 
-async def test_client_sends_no_discover_to_an_http_server_known_to_be_legacy() -> None:
+async def test_client_sends_no_discover_to_an_http_server_remembered_as_legacy() -> None:
     async with serving(legacy(call)) as server:
         for _ in range(3):
             async with open_http(server.url):
@@ -171,7 +171,7 @@ async def test_client_sends_no_discover_to_an_http_server_known_to_be_legacy() -
         assert server.names.count("initialize") == 3
 
 
-async def test_client_detects_that_an_http_server_known_to_be_legacy_became_modern() -> None:
+async def test_client_detects_a_modern_revision_of_an_http_server_remembered_as_legacy() -> None:
     is_modern = False
 
     async def handler(got: Got, answer: Answer) -> None:

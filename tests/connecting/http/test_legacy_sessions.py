@@ -134,7 +134,7 @@ async def test_refused_notification_is_logged_as_a_warning(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
-async def test_cancelled_legacy_call_sends_one_cancel_and_closes_the_http_response(
+async def test_cancelled_call_in_a_legacy_revision_sends_one_cancel_and_closes_the_http_response(
     streams: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(posted_request, "_FAREWELL", 0.05)

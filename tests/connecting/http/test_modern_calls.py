@@ -37,13 +37,13 @@ async def as_stream(got: Got, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("then", [as_json, as_stream])
-async def test_client_reads_a_modern_response_as_json_or_as_an_event_stream(then: Any) -> None:
+async def test_client_of_a_modern_revision_reads_the_response_as_json_or_as_an_event_stream(then: Any) -> None:
     async with serving(modern(then)) as server, open_http(server.url, era="modern") as client:
         assert (await client.call_tool("any")).text == "done"
     assert server.names == ["server/discover", "tools/call"]
 
 
-async def test_modern_request_has_headers_with_its_method_name_and_protocol_version() -> None:
+async def test_http_request_in_a_modern_revision_has_headers_with_method_name_and_protocol_version() -> None:
     async with (
         serving(modern(as_json)) as server,
         open_http(server.url, headers={"Authorization": "Bearer x"}) as client,
@@ -140,7 +140,7 @@ async def test_http_connection_is_reused_by_later_calls() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
-async def test_cancelled_modern_call_closes_the_http_response_and_sends_no_cancel_notification(streams: bool) -> None:
+async def test_cancelled_call_in_a_modern_revision_closes_the_http_response_and_sends_no_cancel_notification(streams: bool) -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -160,7 +160,7 @@ async def test_cancelled_modern_call_closes_the_http_response_and_sends_no_cance
     assert server.names == ["server/discover", "tools/call", "tools/call"]
 
 
-async def test_cancelled_modern_call_closes_the_http_response_even_if_cancel_notifications_are_disabled() -> None:
+async def test_cancelled_modern_revision_call_closes_the_http_response_even_without_cancel_notifications() -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:

@@ -291,7 +291,7 @@ def test_call_that_is_cancelled_or_times_out_triggers_the_abort_signal_of_the_ha
     assert hang_until(peer, leave)
 
 
-def test_handler_receives_the_cancel_reason_over_every_transport_but_modern_http(peer: Conversation) -> None:
+def test_handler_receives_the_cancel_reason_except_over_http_in_the_modern_revision(peer: Conversation) -> None:
     async def leave() -> None:
         with trio.CancelScope() as scope:
             await peer.client.call_tool("explain", on_progress=lambda _: scope.cancel(reason="seen enough"))
@@ -439,7 +439,7 @@ def test_sampling_handler_of_the_client_is_cancelled_if_the_server_stops_waiting
     [("ask_model", {"question": "?"}), ("ask_user", {"message": "?"}), ("show_roots", {}), ("ping_back", {})],
     ids=["sampling", "elicitation", "roots", "ping"],
 )
-def test_server_request_on_a_modern_connection_fails_only_the_call_whose_handler_sends_it(
+def test_server_request_in_a_modern_revision_fails_only_the_call_whose_handler_sends_the_request(
     peer: Conversation, tool: str, arguments: dict[str, Any]
 ) -> None:
     """Modern servers have no way to send requests; the SDK does not let them out, and the connection goes on."""
@@ -454,7 +454,7 @@ def test_server_request_on_a_modern_connection_fails_only_the_call_whose_handler
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("release", ["1", "2"])
-async def test_client_detects_whether_the_server_is_legacy_or_modern(
+async def test_client_detects_whether_the_server_uses_a_legacy_or_modern_revision(
     scripts: Path, over_http: HttpServers, tmp_path: Path, release: str, over: str
 ) -> None:
     command = server(scripts, release)

@@ -17,7 +17,7 @@ SAVED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
 
 
 @pytest.mark.parametrize("transport", ["http", "websocket"])
-async def test_first_call_with_a_saved_discover_result_succeeds_if_the_server_became_legacy(
+async def test_first_call_with_a_saved_discover_result_succeeds_if_the_server_changed_to_a_legacy_revision(
     transport: str, peer_python: Path, tmp_path: Path
 ) -> None:
     scheme, opening = ("http", open_http) if transport == "http" else ("ws", open_websocket)
