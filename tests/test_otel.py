@@ -209,7 +209,7 @@ async def test_failed_call_sets_error_status_on_client_and_server_spans(
 
 @pytest.mark.parametrize("by", ["cancel", "deadline"])
 @ERAS
-async def test_cancelled_call_sets_cancelled_or_timeout_on_both_spans(
+async def test_cancelled_call_is_marked_as_cancelled_or_timed_out_on_client_and_server_spans(
     autojump_clock: MockClock, server: Server, recorded: Recorded, by: str, era: Any
 ) -> None:
     async with open_memory(server, era=era, tracing=recorded.tracing) as client, trio.open_nursery() as nursery:

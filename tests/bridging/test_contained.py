@@ -176,7 +176,9 @@ CALLS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_blocking_client_raises_in_a_forked_process(seen: Seen, call: Callable[[Any], Any]) -> None:
+def test_blocking_client_raises_runtime_error_if_a_forked_process_uses_the_client(
+    seen: Seen, call: Callable[[Any], Any]
+) -> None:
     with blocking.open_memory(seen.server) as client:
 
         def use() -> None:
@@ -189,7 +191,7 @@ def test_blocking_client_raises_in_a_forked_process(seen: Seen, call: Callable[[
         assert client.call_tool("echo", {"text": "a"}).is_error is not True
 
 
-def test_asyncio_client_raises_in_a_forked_process(seen: Seen) -> None:
+def test_asyncio_client_raises_runtime_error_if_a_forked_process_uses_the_client(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server) as client:
             # The loop of the fork is the one that runs here; a new one is what a program would use.

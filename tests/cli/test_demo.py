@@ -55,7 +55,7 @@ async def test_demo_command_with_auth_option_points_to_the_authorization_example
     assert importlib.util.find_spec("examples.authorization.__main__")
 
 
-async def test_demo_reports_why_its_server_could_not_be_called():
+async def test_demo_command_reports_why_its_server_could_not_be_called():
     code = """if True:
         import sys
         from trio_mcp.cli.commands import demo

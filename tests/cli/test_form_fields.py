@@ -132,12 +132,12 @@ def test_invalid_default_of_a_form_field_is_ignored(schema: dict[str, Any], defa
         {"properties": {"a": {"type": "string", "minLength": "three"}}},
     ],
 )
-def test_schema_that_is_not_a_form_is_refused_with_invalid_params(schema: dict[str, Any]):
+def test_elicitation_schema_that_is_not_a_form_is_refused_with_invalid_params(schema: dict[str, Any]):
     with pytest.raises(CodedError) as caught:
         form_fields(schema)
     assert caught.value.code == -32602
 
 
-def test_form_with_too_many_fields_is_refused() -> None:
+def test_elicitation_form_with_too_many_fields_is_refused() -> None:
     with pytest.raises(CodedError, match="more than 20000 parts"):
         form_fields({"properties": {str(each): {"type": "string"} for each in range(20_000)}})

@@ -162,7 +162,7 @@ async def test_client_requests_no_task_from_a_server_without_tasks(autojump_cloc
         assert not any("task" in call for call in peer.sent("tools/call"))
 
 
-async def test_requested_task_ttl_is_sent_in_milliseconds(autojump_clock: object) -> None:
+async def test_client_sends_the_requested_task_ttl_in_milliseconds(autojump_clock: object) -> None:
     async with with_core_tasks(core) as (client, peer):
         await client.start_task("any", ttl=1.5)
         await client.start_task("any")

@@ -128,7 +128,7 @@ async def test_shd_04_calls_succeed_after_the_server_missed_one_ping(first: Answ
     assert len(cancels_in(peer.wire)) == 1
 
 
-async def test_connection_closes_only_after_consecutive_missed_pings(autojump_clock: MockClock) -> None:
+async def test_client_closes_the_connection_only_after_consecutive_missed_pings(autojump_clock: MockClock) -> None:
     async with pinged(be_silent, answer, be_silent, answer) as (client, _):
         await trio.sleep(100)
         assert (await client.call_tool("any")).text == "done"

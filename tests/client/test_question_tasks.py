@@ -254,7 +254,9 @@ async def test_number_of_tasks_that_a_client_runs_for_the_server_is_limited(auto
         assert (await server.ask("sampling/createMessage", **SAMPLE, task={}))["error"]["code"] == -31000
 
 
-async def test_client_tasks_are_cancelled_when_the_client_closes(autojump_clock: MockClock) -> None:
+async def test_tasks_that_a_client_runs_for_the_server_are_cancelled_when_the_client_closes(
+    autojump_clock: MockClock,
+) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         await server.create()

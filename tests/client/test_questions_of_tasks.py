@@ -259,7 +259,7 @@ async def test_input_request_of_a_task_is_answered_once_even_if_two_callers_wait
         assert len(asking.peer.sent("tasks/update")) == 1
 
 
-async def test_second_caller_that_waits_for_a_task_answers_an_input_request_if_the_first_is_cancelled(
+async def test_second_caller_that_waits_for_a_task_answers_its_input_request_if_the_first_caller_is_cancelled(
     autojump_clock: object,
 ) -> None:
     asked = 0

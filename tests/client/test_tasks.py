@@ -77,7 +77,9 @@ class Worker:
 
 
 @ERAS
-async def test_call_of_a_task_tool_returns_the_result_of_the_task(autojump_clock: object, era: Era) -> None:
+async def test_call_of_a_tool_that_runs_as_a_task_returns_the_result_of_the_task(
+    autojump_clock: object, era: Era
+) -> None:
     async with open_memory(Worker().server, era=era) as client:
         assert text_of(await client.call_tool("work", {"seconds": 30})) == "worked for 30 s"
 
@@ -210,7 +212,9 @@ async def test_another_client_resumes_a_task_by_its_id(autojump_clock: object, e
         assert text_of(await second.resume_task(task.id).result()) == "worked for 30 s"
 
 
-async def test_calling_a_task_tool_with_tasks_disabled_raises_peer_error(autojump_clock: object) -> None:
+async def test_client_with_tasks_disabled_raises_peer_error_if_it_calls_a_tool_that_requires_a_task(
+    autojump_clock: object,
+) -> None:
     async with open_memory(Worker().server, era="modern", tasks=False) as client:
         with pytest.raises(PeerError) as caught:
             await client.call_tool("work", {"seconds": 3})

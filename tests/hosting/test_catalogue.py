@@ -234,7 +234,7 @@ async def _gives_empty_pages_for_ever(peer: RawPeer) -> None:
 
 
 @pytest.mark.parametrize("script", [_refuses_lists, _gives_nonsense, _gives_empty_pages_for_ever])
-async def test_group_reports_an_unreadable_list_of_one_server_and_lists_its_other_servers(
+async def test_group_reports_an_unreadable_list_of_one_server_and_lists_the_tools_of_other_servers(
     script: Any, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_group({"bad": describe(script), "good": MemberDescription(offering("x"))}) as group:

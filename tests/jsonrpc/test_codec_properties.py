@@ -128,7 +128,9 @@ def test_unknown_field_does_not_change_the_decoded_message(message: dict[str, An
 
 @quick
 @given(members, st.sampled_from(["jsonrpc", "method", "id"]), values)
-def test_last_of_duplicate_fields_of_a_message_is_used(message: dict[str, Any], name: str, first: Any) -> None:
+def test_decoder_uses_the_last_of_duplicate_fields_of_a_json_rpc_message(
+    message: dict[str, Any], name: str, first: Any
+) -> None:
     data = json.dumps({**message, name: message.get(name, "2.0")})
     twice = json.dumps({name: first})[:-1] + ", " + data[1:]
     assert decode(twice.encode()) == decode(data.encode())

@@ -336,7 +336,7 @@ def test_reply_with_an_error_and_a_null_result_is_decoded_as_an_error() -> None:
     assert decode(line(id=1, result=None, error={"code": -1, "message": "no"})) == ErrorResponse(1, -1, "no")
 
 
-def test_replies_in_batches_can_have_a_null_error_or_result() -> None:
+def test_json_rpc_replies_in_a_batch_may_have_an_additional_null_error_or_result() -> None:
     batch = decode(b"[" + line(id=1, result={}, error=None) + b"," + line(id=2, result={}, error={}) + b"]")
     both = "a reply with both a result and an error"
     assert batch == Batch((Response(1, {}), Unreadable(both, None, 2, is_answer=True)))

@@ -38,7 +38,7 @@ def test_empty_params_of_a_request_are_encoded_as_an_empty_object() -> None:
     assert json.loads(encode(Request(1, "ping", {})))["params"] == {}
 
 
-def test_response_with_a_null_result_is_written_with_null() -> None:
+def test_json_rpc_response_with_a_null_result_is_encoded_with_result_null() -> None:
     assert json.loads(encode(Response(1, None))) == {"jsonrpc": "2.0", "id": 1, "result": None}
 
 

@@ -73,7 +73,9 @@ def test_request_with_invalid_json_gets_a_parse_error_with_its_id(value: bytes) 
         ),
     ],
 )
-def test_id_and_kind_of_an_invalid_json_line_are_read_up_to_the_invalid_part(line: bytes, remains: Salvage) -> None:
+def test_id_and_kind_of_a_json_rpc_line_are_read_from_the_text_before_its_invalid_json(
+    line: bytes, remains: Salvage
+) -> None:
     assert salvage(line) == remains
 
 
@@ -141,7 +143,7 @@ def test_search_for_the_id_of_a_line_of_random_bytes_raises_no_exception(begin: 
     salvage(b'{"id":1,"result":[' + begin + b'],"x":{"' + end)
 
 
-def test_batch_with_invalid_json_fails_no_call() -> None:
+def test_json_rpc_batch_with_invalid_json_does_not_fail_any_call() -> None:
     unreadable = decode(b'[{"jsonrpc":"2.0","id":1,"result":1e400}]')
     assert isinstance(unreadable, Unreadable)
     assert unreadable.settles is None

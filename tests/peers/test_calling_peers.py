@@ -422,7 +422,7 @@ def test_client_handler_answers_an_elicitation_request(peer: Conversation) -> No
 
 
 @only_legacy
-def test_roots_request_is_answered_with_the_client_roots(peer: Conversation) -> None:
+def test_client_answers_a_roots_request_with_its_roots(peer: Conversation) -> None:
     assert peer.call("show_roots").structured_content == {"result": ["file:///home/pilot"]}
 
 

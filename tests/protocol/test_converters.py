@@ -420,7 +420,9 @@ def test_audio_content_cannot_be_written_in_revision_2024_11_05() -> None:
 
 @pytest.mark.parametrize("revision", ALL[:3], ids=str)
 @pytest.mark.parametrize("block", [ToolUseContent("i", "n", {}), ToolResultContent("i")], ids=lambda b: b.type)
-def test_sampling_tool_blocks_cannot_be_written_before_revision_2025_11_25(revision: Revision, block: Any) -> None:
+def test_sampling_message_with_tool_blocks_cannot_be_written_before_revision_2025_11_25(
+    revision: Revision, block: Any
+) -> None:
     with pytest.raises(NotExpressible, match="it needs 2025-11-25 or later"):
         unstructure(SamplingMessage("user", block), revision)
 

@@ -222,7 +222,7 @@ INFO = {"serverInfo": {"name": "n", "version": "1"}}
         ({"tools": {}, "tasks": True, "extensions": "x"}, ["tools"]),
     ],
 )
-def test_malformed_capabilities_count_as_declared_by_their_names(capabilities: Any, declared: list[str]) -> None:
+def test_malformed_capability_counts_as_declared_if_its_name_is_present(capabilities: Any, declared: list[str]) -> None:
     names = ("tools", "prompts", "resources", "logging", "completions")
     for kind, more in ((InitializeResult, {**VERSION, **INFO}), (DiscoverResult, {"supportedVersions": ["x"]})):
         found, reports = read(kind, {**more, "capabilities": capabilities})

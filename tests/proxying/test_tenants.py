@@ -164,7 +164,7 @@ async def test_proxy_that_loses_the_backend_connection_of_one_principal_keeps_ot
     assert len(behind.opened) == 3
 
 
-async def test_proxy_closes_the_idle_server_connection_of_a_principal_until_the_next_request(
+async def test_proxy_closes_an_idle_backend_connection_and_reopens_it_at_the_next_request_of_its_principal(
     jump_clock: MockClock,
 ) -> None:
     behind = Behind()

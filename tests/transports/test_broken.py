@@ -33,7 +33,9 @@ async def test_drop_tracebacks_function_keeps_the_os_error_behind_a_broken_strea
     assert cause.__traceback__ is None
 
 
-async def test_traceback_of_the_os_error_behind_a_locally_closed_stream_is_removed(stream: trio.SocketStream) -> None:
+async def test_drop_tracebacks_function_removes_the_traceback_of_the_os_error_behind_a_closed_stream(
+    stream: trio.SocketStream,
+) -> None:
     stream.socket.close()
     with pytest.raises(trio.ClosedResourceError) as caught:
         await stream.send_all(b"x")

@@ -12,7 +12,9 @@ PING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
 
 
 @pytest.mark.parametrize(("closed", "name"), [("<&-", "input"), (">&-", "output")])
-def test_server_with_a_closed_standard_stream_exits_with_a_clear_error(closed: str, name: str) -> None:
+def test_stdio_server_with_a_closed_standard_stream_exits_with_an_error_that_names_the_stream(
+    closed: str, name: str
+) -> None:
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", SERVE],
         input=PING if closed == ">&-" else None,

@@ -60,7 +60,7 @@ def test_client_credentials_created_without_a_secret_raise_value_error() -> None
 
 
 @pytest.mark.parametrize("make", [lambda: OAuth(scopes="read"), lambda: WorkloadIdentity("a", scopes="read")])
-def test_oauth_configuration_created_with_scopes_as_a_string_raises(make: Any) -> None:
+def test_oauth_configuration_created_with_scopes_as_a_string_raises_type_error(make: Any) -> None:
     with pytest.raises(TypeError, match="sequence of strings"):
         make()
 

@@ -99,7 +99,7 @@ def test_private_key_jwt_assertion_has_the_issuer_as_audience(algorithm: str, ke
     ],
     ids=["text", "symmetric", "broken", "public", "symmetric algorithm", "other algorithm", "none"],
 )
-def test_invalid_signing_key_raises_without_quoting_the_key(client: dict[str, Any]) -> None:
+def test_error_for_an_invalid_signing_key_does_not_quote_the_key(client: dict[str, Any]) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="private_key must be the PEM or JWK") as caught:
         web.run(client_credentials(credentials(**client), context()))

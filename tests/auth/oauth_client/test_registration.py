@@ -274,7 +274,9 @@ def test_invalid_client_metadata_url_raises_authorization_error(url: str) -> Non
 
 
 @pytest.mark.parametrize("endpoint", [None, ""])
-def test_server_without_dynamic_registration_raises_an_error_with_instructions(endpoint: str | None) -> None:
+def test_client_raises_an_error_with_instructions_if_the_server_has_no_dynamic_registration(
+    endpoint: str | None,
+) -> None:
     web = usual_web(registration_endpoint=endpoint)
     with pytest.raises(AuthorizationError, match="get a client id from its administrators"):
         web.run(sign_in(settings(), context()))

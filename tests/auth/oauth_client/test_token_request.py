@@ -232,7 +232,7 @@ def test_form_encoded_or_nested_token_response_is_accepted(written: bytes) -> No
     assert grant.record.tokens == tokens_for({"expires_in": 3600})
 
 
-def test_server_without_a_token_endpoint_raises_authorization_error() -> None:
+def test_sign_in_at_an_authorization_server_without_a_token_endpoint_raises_authorization_error() -> None:
     with pytest.raises(AuthorizationError, match="contains no token_endpoint"):
         usual_web(token_endpoint=None).run(sign_in(settings(), context()))
 

@@ -33,7 +33,9 @@ async def test_keyring_storage_uses_files_only_for_locks(tmp_path: Path):
     ("backend", "reason"),
     [(fail.Keyring(), "this machine has no keyring"), (null.Keyring(), "the keyring is disabled")],
 )
-async def test_missing_keyring_backend_raises_a_clear_error(tmp_path: Path, backend: fail.Keyring, reason: str):
+async def test_missing_keyring_backend_raises_an_error_that_suggests_file_storage(
+    tmp_path: Path, backend: fail.Keyring, reason: str
+):
     storage = KeyringTokenStorage(lock_folder=tmp_path)
     with keyring_of(backend):
         with pytest.raises(TokenStorageFailed, match=rf"{reason}.*FileTokenStorage"):

@@ -147,14 +147,14 @@ async def test_call_fails_if_the_elicitation_answer_is_too_long_for_the_server(e
         assert (await client.call_tool("greet", {"name": "Ada"})).text == "hello Ada"
 
 
-async def test_list_changed_notification_arrives_over_http(bench: Bench, era: Any) -> None:
+async def test_client_receives_a_list_changed_notification_over_http(bench: Bench, era: Any) -> None:
     told = trio.Event()
     async with opened(bench, era=era, on_list_changed=lambda _: told.set()) as client:
         await client.call_tool("change")
         await told.wait()
 
 
-async def test_resource_updated_notification_arrives_over_http(bench: Bench, era: Any) -> None:
+async def test_client_receives_a_resource_updated_notification_over_http(bench: Bench, era: Any) -> None:
     told = trio.Event()
     async with opened(bench, era=era, on_resource_updated=lambda _: told.set()) as client:
         await client.subscribe("note:1")

@@ -140,7 +140,9 @@ async def test_http_connection_is_reused_by_later_calls() -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
-async def test_cancelled_call_in_a_modern_revision_closes_the_http_response_and_sends_no_cancel_notification(streams: bool) -> None:
+async def test_cancelled_call_in_a_modern_revision_closes_the_http_response_and_sends_no_cancel_notification(
+    streams: bool,
+) -> None:
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -355,7 +357,7 @@ async def test_redirect_error_without_a_usable_location_contains_only_the_status
                 pass
 
 
-async def test_url_with_credentials_raises_and_advises_to_use_a_header() -> None:
+async def test_error_for_a_url_with_credentials_advises_to_use_a_header() -> None:
     async with serving(modern(as_json)) as server:
         url = server.url.replace("//", "//user:secret@")
         with pytest.raises(BadTarget) as refused:

@@ -175,7 +175,7 @@ def test_tool_failure_is_returned_as_the_result_of_its_task(peer: Conversation) 
     assert (result.is_error, result.text) == (True, "no luck today")
 
 
-def test_error_in_a_task_is_raised_by_task_result(peer: Conversation) -> None:
+def test_result_method_of_a_started_task_raises_the_error_of_the_task(peer: Conversation) -> None:
     """mcp1 keeps its words alone. The TypeScript SDK keeps results alone, so that its author made one of the error."""
 
     async def crash() -> Any:

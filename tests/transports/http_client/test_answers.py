@@ -183,14 +183,14 @@ async def test_invalid_http_response_raises_bad_response_with_the_reason(answer:
     assert len(str(bad.value)) < 300
 
 
-async def test_response_head_beyond_the_limit_raises_bad_response() -> None:
+async def test_http_client_raises_bad_response_for_response_headers_beyond_the_size_limit() -> None:
     answer = b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000 + b"\r\n"
     async with scripted(once(answer)) as server, HttpClient(server.url) as client:
         with pytest.raises(BadResponse, match="too long"):
             await read(client)
 
 
-async def test_response_head_of_several_kib_is_accepted() -> None:
+async def test_http_client_accepts_response_headers_of_several_kib() -> None:
     answer = b"HTTP/1.1 200 OK\r\nX: %s\r\nContent-Length: 5\r\n\r\nhello" % (b"y" * 15_000)
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         assert await read(client) == b"hello"
@@ -232,7 +232,7 @@ async def test_response_body_longer_than_the_read_limit_raises_body_too_long(ans
                 await reply.read(4)
 
 
-async def test_streamed_body_is_received_as_it_arrives() -> None:
+async def test_http_client_receives_each_part_of_a_response_body_as_soon_as_the_part_arrives() -> None:
     release = trio.Event()
 
     async def script(visitor: Visitor) -> None:

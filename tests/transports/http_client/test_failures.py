@@ -200,7 +200,7 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
     ("name", "trusted", "why"),
     [("127.0.0.1", False, "unable to get local issuer"), ("example.com", True, "IP address mismatch")],
 )
-async def test_invalid_certificate_raises_an_error_with_the_reason(
+async def test_http_client_error_for_an_invalid_server_certificate_contains_the_reason(
     authority: trustme.CA, name: str, trusted: bool, why: str
 ) -> None:
     async with scripted(answering(OK), ssl_context=certified(authority, name)) as server:
