@@ -60,7 +60,9 @@ def test_media_that_cannot_be_saved_raises_command_error(tmp_path: Path) -> None
         saved(ImageContent(DATA, "image/png"), tmp_path / "file", "draw")
 
 
-def test_saved_image_is_replaced_by_its_path_in_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_output_contains_the_path_of_a_saved_image_in_place_of_the_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = CallToolResult([TextContent("here:"), ImageContent(DATA, "image/png")])
     show_result(result, REVISIONS["2026-07-28"], as_json=False, save=tmp_path, name="draw")
     assert capsys.readouterr().out == f"here:\n[saved {tmp_path / 'draw-1.png'}]\n"

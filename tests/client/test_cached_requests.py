@@ -120,7 +120,7 @@ async def test_call_with_refresh_option_sends_a_request_and_caches_the_response(
         assert [await read(client), await read(client, refresh=True), await read(client)] == ["a 1", "a 2", "a 2"]
 
 
-async def test_list_is_fetched_again_after_its_change_notification(autojump_clock: MockClock) -> None:
+async def test_client_fetches_a_cached_list_again_after_its_change_notification(autojump_clock: MockClock) -> None:
     server = Counting().server
     async with open_memory(server, era="modern") as client:
         assert len(await tools(client)) == 1
@@ -129,7 +129,7 @@ async def test_list_is_fetched_again_after_its_change_notification(autojump_cloc
         assert await tools(client, refresh=True) == []
 
 
-async def test_list_is_fetched_again_after_its_change_notification_on_a_listen_stream(
+async def test_client_fetches_a_cached_list_again_after_its_change_notification_on_a_listen_stream(
     autojump_clock: MockClock,
 ) -> None:
     counting = Counting()

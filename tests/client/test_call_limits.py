@@ -249,7 +249,9 @@ async def ask_once(peer: RoundsPeer) -> None:
     await peer.text(await peer.call())
 
 
-async def test_call_timeout_in_a_modern_revision_does_not_include_the_time_of_elicitations(autojump_clock: MockClock) -> None:
+async def test_call_timeout_in_a_modern_revision_does_not_include_the_time_of_elicitations(
+    autojump_clock: MockClock,
+) -> None:
     async with asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _):
         assert (await client.call_tool("any")).text == "done"
 
@@ -268,7 +270,9 @@ async def test_call_timeout_includes_all_retries_of_an_input_required_call(autoj
         assert trio.current_time() == pytest.approx(begun + 5 + 2 * 600)
 
 
-async def test_elicitation_in_a_modern_revision_pauses_only_the_timeout_of_the_call_that_elicits(autojump_clock: MockClock) -> None:
+async def test_elicitation_in_a_modern_revision_pauses_only_the_timeout_of_the_call_that_elicits(
+    autojump_clock: MockClock,
+) -> None:
     async with (
         asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _),
         trio.open_nursery() as nursery,

@@ -130,7 +130,7 @@ async def test_client_that_closes_cancels_the_tasks_of_its_calls(autojump_clock:
 
 
 @ERAS
-async def test_error_of_a_failed_task_is_raised_by_the_call(autojump_clock: object, era: Era) -> None:
+async def test_call_raises_the_error_of_its_failed_task(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         with pytest.raises(PeerError) as caught:
             await client.call_tool("fail", {"how": "error"})

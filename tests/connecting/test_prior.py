@@ -94,7 +94,9 @@ async def test_client_with_a_saved_discover_result_sends_discover_once_after_a_f
 
 
 @pytest.mark.parametrize("code", [UNSUPPORTED_PROTOCOL_VERSION, -32600, -32601, -32602])
-async def test_client_sends_initialize_and_repeats_the_call_if_the_server_changed_to_a_legacy_revision(code: int) -> None:
+async def test_client_sends_initialize_and_repeats_the_call_if_the_server_changed_to_a_legacy_revision(
+    code: int,
+) -> None:
     behind = legacy(call)
 
     async def handler(got: Got, answer: Answer) -> None:

@@ -115,7 +115,7 @@ async def test_client_tries_no_other_version_if_the_connection_is_refused_for_an
     assert offers(server) == [LATEST]
 
 
-async def test_revision_option_is_the_only_protocol_version_that_the_client_tries() -> None:
+async def test_client_with_a_revision_option_tries_only_the_protocol_version_in_the_option() -> None:
     async with http.serving(refusing(with_data, OLDER)) as server:
         with pytest.raises(PeerError, match="Unsupported protocol version"):
             async with open_http(server.url, era="legacy", revision=NEWER):

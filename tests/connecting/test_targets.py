@@ -128,7 +128,7 @@ def test_address_with_an_authorization_header_and_auth_option_raises_bad_target(
         Address("https://example.com/mcp", headers={"Authorization": "Bearer x"}, auth=Bearer("y"))
 
 
-def test_address_repr_contains_no_secrets() -> None:
+def test_repr_of_an_address_contains_no_secrets() -> None:
     address = Address("https://example.com/mcp", headers={"x-key": "the secret"})
     assert "the secret" not in repr(address)
     assert "the secret" not in repr(attrs.evolve(address, headers={}, auth=Bearer("the.secret")))

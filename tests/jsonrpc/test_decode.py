@@ -74,7 +74,7 @@ def test_decoded_error_keeps_code_message_and_data() -> None:
 
 
 @pytest.mark.parametrize("members", [{"id": None}, {}])
-def test_error_without_id_or_with_null_id_is_accepted(members: dict[str, Any]) -> None:
+def test_json_rpc_error_response_without_id_or_with_null_id_is_accepted(members: dict[str, Any]) -> None:
     assert decode(line(error={"code": -32700, "message": "?"}, **members)) == ErrorResponse(None, -32700, "?")
 
 

@@ -33,7 +33,7 @@ def test_capability_check_returns_false_for_an_undeclared_capability(path: str) 
 
 
 @pytest.mark.parametrize("name", ["sampling", "elicitation", "roots", "experimental", "extensions", "tasks"])
-def test_capability_with_an_empty_object_is_declared(name: str) -> None:
+def test_capability_check_returns_true_for_a_capability_with_an_empty_object(name: str) -> None:
     assert declared(**{name: {}}).supports(name)
 
 

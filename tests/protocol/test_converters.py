@@ -468,7 +468,7 @@ def test_url_elicitation_is_written_with_an_id_only_in_revision_2025_11_25() -> 
         unstructure(ElicitURLParams("m", "https://example.org"), FOURTH)
 
 
-def test_form_elicitation_is_written_without_mode() -> None:
+def test_form_elicitation_is_written_without_the_mode_field() -> None:
     for revision in ALL[2:]:
         assert "mode" not in unstructure(ElicitFormParams("m", {"type": "object", "properties": {}}), revision)
 

@@ -74,11 +74,11 @@ def test_schema_references_to_the_older_definitions_keyword_are_inlined() -> Non
         schema({"a": {"$ref": "#/$defs/Point/properties/x"}}, Point=POINT),
     ],
 )
-def test_schema_without_inlinable_references_is_unchanged(given: Any) -> None:
+def test_inlining_leaves_a_schema_without_inlinable_references_unchanged(given: Any) -> None:
     assert inlined(given) in (given, {key: value for key, value in given.items() if key != "$defs"})
 
 
-def test_names_and_data_that_look_like_schema_references_are_unchanged() -> None:
+def test_inlining_leaves_names_and_data_that_look_like_schema_references_unchanged() -> None:
     given = schema(
         {"$ref": {"type": "string"}, "default": {"const": ref("Point")}, "e": {"enum": [ref("Point")]}}, Point=POINT
     )

@@ -186,7 +186,9 @@ async def test_proxy_forwards_the_deadline_of_extension_requests(autojump_clock:
         await trio.sleep(20)
 
 
-async def test_proxy_forwards_server_to_client_requests_of_extensions_in_legacy_revisions(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_server_to_client_requests_of_extensions_in_legacy_revisions(
+    autojump_clock: MockClock,
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, THEIRS)
         request = await server.expect_request(QUERY)

@@ -89,7 +89,7 @@ async def test_elicitation_of_a_shared_legacy_server_reaches_the_only_calling_cl
             assert asked == ["one", "two", "two"]
 
 
-async def test_proxy_over_a_client_that_forwards_no_elicitations_uses_the_handler_of_that_client(
+async def test_proxy_created_from_a_client_that_forwards_no_elicitations_uses_the_handler_of_the_client(
     autojump_clock: MockClock, front: Any
 ) -> None:
     async with (

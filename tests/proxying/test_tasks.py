@@ -31,7 +31,9 @@ TASK: dict[str, Any] = {
 RELATED = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
 
 
-async def test_proxy_forwards_task_capabilities_of_legacy_revisions_in_both_directions(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_task_capabilities_of_legacy_revisions_in_both_directions(
+    autojump_clock: MockClock,
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         opening = await server.accept(LEGACY, THEIRS)
         assert opening["params"]["capabilities"] == OURS
@@ -42,7 +44,9 @@ async def test_proxy_forwards_task_capabilities_of_legacy_revisions_in_both_dire
         assert opened["capabilities"] == THEIRS
 
 
-async def test_proxy_forwards_task_creation_result_cancel_and_list_in_legacy_revisions(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_task_creation_result_cancel_and_list_in_legacy_revisions(
+    autojump_clock: MockClock,
+) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, THEIRS)
         call = await server.expect_request("tools/call")

@@ -32,7 +32,9 @@ QUESTION = {"method": "elicitation/create", "params": {"message": "?", "requeste
 CLIENT = "io.modelcontextprotocol/clientCapabilities"
 
 
-async def test_proxy_forwards_task_creation_input_result_and_cancel_in_modern_revisions(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_task_creation_input_result_and_cancel_in_modern_revisions(
+    autojump_clock: MockClock,
+) -> None:
     asked = {**DONE, **TASK, "status": "input_required", "inputRequests": {"q": {**QUESTION, "new": 1}}}
     ended = {**DONE, **TASK, "status": "completed", "result": {**text("done"), "more": 1}}
     answers = {"taskId": "t-1", "inputResponses": {"q": {"action": "accept", "content": {}, "new": 1}}}

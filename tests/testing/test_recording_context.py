@@ -417,7 +417,7 @@ async def test_task_of_a_recording_context_raises_for_a_checkpoint_that_is_not_j
         await RecordedTask().checkpoint(float("nan"))
 
 
-async def test_recording_context_without_a_task_has_task_none() -> None:
+async def test_task_attribute_of_a_recording_context_without_a_task_is_none() -> None:
     async with RecordingContext() as ctx:
         assert ctx.task is None
         assert ctx.caller_tasks is None

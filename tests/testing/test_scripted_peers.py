@@ -90,7 +90,7 @@ async def test_scripted_client_can_expect_an_error_with_a_code_and_message(autoj
         await client.expect_error(None, -32700, "Parse error: the message is not JSON in UTF-8")
 
 
-async def test_expect_text_method_fails_if_the_tool_fails(autojump_clock: MockClock) -> None:
+async def test_expect_text_method_of_a_scripted_client_fails_if_the_tool_fails(autojump_clock: MockClock) -> None:
     ours, theirs = memory_transport_pair()
     client, server = ScriptedClient(ours), ScriptedServer(theirs)
     await server.send({"id": 1, "result": {"content": [{"type": "text", "text": "no"}], "isError": True}})
@@ -252,7 +252,9 @@ async def test_timeout_of_a_scripted_peer_follows_the_trio_clock(autojump_clock:
     assert trio.current_time() == pytest.approx(7)
 
 
-async def test_expect_silence_method_fails_after_a_message_or_a_closed_connection(autojump_clock: MockClock) -> None:
+async def test_expect_silence_method_of_a_scripted_peer_fails_after_a_message_or_a_closed_connection(
+    autojump_clock: MockClock,
+) -> None:
     ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     await other.notify("notifications/message")
@@ -263,7 +265,9 @@ async def test_expect_silence_method_fails_after_a_message_or_a_closed_connectio
         await peer.expect_silence(1)
 
 
-async def test_expect_end_method_fails_after_a_timeout_or_a_message(autojump_clock: MockClock) -> None:
+async def test_expect_end_method_of_a_scripted_peer_fails_after_a_timeout_or_a_message(
+    autojump_clock: MockClock,
+) -> None:
     ours, theirs = memory_transport_pair()
     peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
     with pytest.raises(MissingMessage, match="nothing within"):

@@ -127,7 +127,9 @@ def test_client_does_not_accept_an_html_page_as_metadata() -> None:
     ],
     ids=["no JSON", "no resource", "wrong type", "redirect", "error", "too often", "no answer"],
 )
-def test_client_does_not_use_authorization_metadata_of_the_server_after_invalid_resource_metadata(broken: object) -> None:
+def test_client_does_not_use_authorization_metadata_of_the_server_after_invalid_resource_metadata(
+    broken: object,
+) -> None:
     web = ScriptedWeb({AT_PATH: broken, "https://mcp.example/.well-known/oauth-authorization-server": answer({})})  # type: ignore[dict-item]
     with pytest.raises(AuthorizationError, match="cannot find the authorization server: "):
         web.run(discover(context()))

@@ -177,7 +177,7 @@ async def test_unavailable_issuer_is_logged_without_secrets(caplog: pytest.LogCa
     assert caplog.messages == [f"tokens cannot be verified: {ENDPOINT}: the response must be a JSON object"]
 
 
-def test_introspection_verifier_repr_hides_secrets() -> None:
+def test_repr_of_an_introspection_verifier_hides_secrets() -> None:
     assert "s3cret" not in repr(verifier(Issuer()))
     assert "s3cret" not in repr(verifier(Issuer(), private_key="s3cret"))
 

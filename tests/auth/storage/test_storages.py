@@ -118,7 +118,7 @@ async def test_every_token_storage_method_executes_a_trio_checkpoint(storage: To
             pass
 
 
-async def test_token_storage_repr_hides_secrets(storage: TokenStorage):
+async def test_repr_of_a_token_storage_hides_secrets(storage: TokenStorage):
     await storage.save(URL, record("the token"))
     told = repr(storage) + repr(await storage.load(URL))
     assert not any(secret in told for secret in ("the token", "the secret", "the key"))

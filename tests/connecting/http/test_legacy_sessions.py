@@ -118,7 +118,7 @@ async def test_client_closes_without_an_error_if_the_server_refuses_to_delete_th
     assert server.names[-1] == "DELETE"
 
 
-async def test_refused_notification_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_logs_a_warning_if_the_server_refuses_a_notification(caplog: pytest.LogCaptureFixture) -> None:
     async def handler(got: Got, answer: Answer) -> None:
         if got.name == "notifications/initialized":
             await answer.whole(400, b"what?")

@@ -81,7 +81,9 @@ def test_client_stops_after_32_input_required_results_for_one_call(peer: Convers
 
 
 @only_legacy
-def test_typescript_server_stops_a_call_in_a_legacy_revision_that_requests_input_more_than_8_times(peer: Conversation) -> None:
+def test_typescript_server_stops_a_call_in_a_legacy_revision_that_requests_input_more_than_8_times(
+    peer: Conversation,
+) -> None:
     result = peer.call("insatiable")
     assert result.is_error
     assert "still required input after 8 rounds" in result.text

@@ -134,7 +134,9 @@ def test_no_proxy_environment_variable_lists_hosts_that_bypass_the_proxy(
         ("http://me@proxy.example:1", Origin("http", "proxy.example", 1), "Basic bWU6"),
     ],
 )
-def test_proxy_can_be_a_url_or_a_host_with_port(url: str, origin: Origin, authorization: str | None) -> None:
+def test_http_client_accepts_a_proxy_given_as_a_url_or_as_host_with_port(
+    url: str, origin: Origin, authorization: str | None
+) -> None:
     assert proxy_at(url) == HttpProxy(origin, authorization)
 
 
