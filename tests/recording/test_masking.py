@@ -133,7 +133,7 @@ def test_value_of_a_field_with_a_harmless_name_is_not_masked(name: str) -> None:
     ("text", "secret"),
     [
         ("Authorization: Bearer abcdefgh1234", "abcdefgh1234"),
-        ("Authorization: Token abc", "abc"),
+        ("Authorization: Token xyz", "xyz"),
         ("Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"),
         ("Cookie: session=k3y; theme=d4rk", "k3y; theme=d4rk"),
         ("curl -H 'Cookie: session=k3y'", "k3y"),
@@ -229,13 +229,13 @@ def test_nested_arguments_with_secret_names_are_masked(headers: dict[str, str], 
 
 
 def test_equal_secrets_in_structured_content_and_text_content_get_equal_masks() -> None:
-    data = {"user": "ann", "login": {"sessionId": "k3y", "pin": 1234}}
+    data = {"user": "ann", "login": {"sessionId": "k3y", "pin": 123456789}}
     result = {"structuredContent": data, "content": [{"type": "text", "text": json.dumps(data, indent=2)}]}
     masked: Any = Masking().masked(result)
     assert json.loads(masked["content"][0]["text"]) == masked["structuredContent"]
     assert masked["structuredContent"]["user"] == "ann"
     assert masked["structuredContent"]["login"]["sessionId"].startswith("masked:")
-    assert "1234" not in str(masked)
+    assert "123456789" not in str(masked)
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])
