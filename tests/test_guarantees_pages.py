@@ -30,7 +30,7 @@ async def test_example_on_a_guarantees_page_prints_the_documented_line(
     page: Page, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await page.load(name).main()
-    assert f"It prints `{capsys.readouterr().out.strip()}`." in page.text
+    assert f"prints `{capsys.readouterr().out.strip()}`" in page.text
 
 
 async def test_confirm_cancels_example_ends_after_the_cleanup_of_the_handler(
@@ -38,7 +38,7 @@ async def test_confirm_cancels_example_ends_after_the_cleanup_of_the_handler(
 ) -> None:
     await page.load("confirmed_cancel").main()
     ending, log = capsys.readouterr().out.splitlines()
-    assert f"It prints `{ending}`, and `{log}`." in page.text
+    assert f"prints `{ending}`, and `{log}`" in page.text
 
 
 async def test_legacy_client_example_prints_the_newest_legacy_and_modern_revisions(
