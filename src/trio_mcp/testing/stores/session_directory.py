@@ -145,8 +145,8 @@ class SessionDirectorySuite(TestedStorage):
         A used session of the caller is never evicted.
         """
         async with self.open_replica() as one, self.open_replica() as two:
-            await try_open_session(one.sessions, "bobs", b"bob", limit=7, idle_ms=1000)
-            await try_open_session(one.sessions, "used", b"ann", limit=7, is_used=True, idle_ms=2000)
+            await try_open_session(one.sessions, "bobs", b"bob", limit=7, idle_ms=1000_000)
+            await try_open_session(one.sessions, "used", b"ann", limit=7, is_used=True, idle_ms=2000_000)
             await try_open_session(two.sessions, "second", b"ann", limit=7, idle_ms=4000_000)
             await try_open_session(one.sessions, "first", b"ann", limit=7, idle_ms=3000_000)
             assert await try_open_session(two.sessions, "third", b"ann", limit=7, is_used=True) == "first"
