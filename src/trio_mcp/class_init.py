@@ -119,7 +119,7 @@ def plain_fields(kind: type) -> tuple[Field, ...] | None:
             if "__attrs_attrs__" in vars(base):
                 return None
             continue
-        # Leave a class with inherited fields to attrs, because releases of attrs differ in making them keyword-only.
+        # Releases of attrs differ on whether `kw_only=True` applies to inherited fields, so let attrs itself decide.
         if own.kw_only and fields:
             return None
         for field in _read(own):

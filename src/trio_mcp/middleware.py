@@ -317,7 +317,7 @@ class _Buckets:
         empty."""
         full_at = max(self._full_at.get(key, now), now) + self._interval
         wait = full_at - now - self._interval * self._burst
-        if wait > 1e-9:  # a shorter wait is only a rounding error
+        if wait > 1e-9:  # a wait of up to a nanosecond is only a rounding error
             return wait
         self._full_at[key] = full_at
         return 0

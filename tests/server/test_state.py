@@ -199,7 +199,7 @@ async def test_caller_state_is_deleted_after_state_timeout(autojump_clock: MockC
 
 async def test_caller_state_requested_with_an_empty_handle_raises_value_error() -> None:
     async with context() as ctx:
-        with pytest.raises(ValueError, match="the handle of a state must not be empty"):
+        with pytest.raises(ValueError, match=r"the argument of ctx\.state\.at\(\) must not be empty"):
             ctx.state.at("")
 
 

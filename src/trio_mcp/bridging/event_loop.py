@@ -63,7 +63,7 @@ async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Await
             call.cancel("the caller is gone")
             raise
         except BaseException as error:
-            # If the event loop is closed, the queue raises its own exception in place of GeneratorExit.
+            # If the event loop is closed, `inbox.get` replaces the GeneratorExit by an exception of its own.
             if loop.is_closed():
                 call.cancel("the caller is gone")
                 raise GeneratorExit from None

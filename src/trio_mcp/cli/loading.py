@@ -167,8 +167,8 @@ def _from_file(error: Exception, file: str) -> Exception:
 
 @contextmanager
 def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
-    """Inside the block, let ``serve_stdio`` use the real standard streams. Yields a list of the servers that were
-    served.
+    """While inside the ``with`` block, let the loaded file call ``serve_stdio`` itself, with the real standard streams.
+    Yields a list of the servers that the file has served.
 
     This is for a file that ends in ``trio.run(serve_stdio, server)`` without a ``__main__`` guard.
     """
@@ -206,7 +206,8 @@ def _may_not_listen() -> Generator[list[str]]:
             if name in before:
                 setattr(trio_mcp, name, before[name])
             else:
-                delattr(trio_mcp, name)  # remove the replacement: the next use imports the function again
+                # Delete the replacement of this function: `trio_mcp` imports the function itself at its next use.
+                delattr(trio_mcp, name)
 
 
 def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:

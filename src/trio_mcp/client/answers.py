@@ -177,7 +177,8 @@ class Answers:
             if not of_task:
                 words = f"{method} is answered later by another client, so it may only be asked in a task"
                 raise AnsweredLater(METHOD_NOT_FOUND, words, {"method": method})
-            # Wait until the server withdraws the request, because an error would count as an answer.
+            # Another client will answer this request of a task, so wait until the server withdraws it here.
+            # Don't return an error: the server would take it for the answer.
             return trio.sleep_forever
         match method:
             case name if self.forwards(name):
@@ -298,8 +299,8 @@ def _own(kind: str, handler: Any) -> Any:
 
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
-    """Merge the capabilities of two clients: ``here`` are the capabilities for which this client has handlers, and
-    ``later`` the capabilities of a client that answers the other requests later."""
+    """Merge the capabilities of this client, ``here``, and of another client, ``later``. The other client will answer
+    those requests of the server for which this client has no handler."""
 
     def either(path: str) -> JSONObject | None:
         return {} if here.supports(path) or later.supports(path) else None
@@ -369,7 +370,8 @@ class Turn:
         if self._counts or self._calls or self._over:
             return
         await self._turns.acquire(first=True)
-        # While this task waited, another task may have resumed this handler, or called a server for it.
+        # While this task waited, another task of the same handler may have resumed the handler.
+        # Another task of the handler may also have begun to call a server, or the handler may have ended.
         if self._counts or self._calls or self._over:
             self._turns.release()
         else:

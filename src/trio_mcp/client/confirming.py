@@ -199,7 +199,8 @@ class Confirmation:
     def _record(self, result: CancelResult, seconds: float) -> None:
         state: Any = result.state
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
-        # The handler's cleanup can't take longer than the call, so ignore a longer time (the clocks differ little).
+        # Ignore a cleanup time that is longer than the whole call: the handler cleans up during the call.
+        # Accept a slightly longer time, because the server's clock may run faster than this machine's clock.
         most = (trio.current_time() - self._sent) * 1000 * _DRIFT + _ROUNDING_MS
         said = result.cleanup_ms
         cleanup = said / 1000 if said is not None and 0 <= said <= most else None
@@ -232,7 +233,7 @@ class Confirmation:
 
 
 def _reported_by(end: CallOutcome | None) -> CancelResult:
-    """Return how a call ended that was cancelled, but whose cancellation wasn't sent to the server.
+    """Return how a cancelled call ended. Its cancellation wasn't sent to the server.
 
     ``end`` is the outcome of the call's request, or `None` if the request was never sent.
     """
@@ -246,8 +247,8 @@ def _reported_by(end: CallOutcome | None) -> CancelResult:
 
 
 def _after_failure(error: MCPError) -> CancelResult:
-    """Return what is known about a cancelled call after ``error``, the error of the call itself or of the request that
-    asks how the call's handler ended."""
+    """Return what the client knows about a cancelled call after the exception ``error``. Either the call itself raised
+    it, or the request with which the client asks how the call's handler ended."""
     if isinstance(error, HTTPError):
         return CancelResult("unknown" if error.session_lost or error.status == HTTPStatus.NOT_FOUND else "lost")
     return CancelResult("lost" if isinstance(error, ConnectionLost) else "unknown")

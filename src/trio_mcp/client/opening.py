@@ -263,7 +263,7 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
     Open the client with the first successful answer. Only this task decides, so that the result doesn't depend on the
     order in which tasks run.
     """
-    ended = trio.Semaphore(0)  # each attempt releases the semaphore when it ends
+    ended = trio.Semaphore(0)  # each attempt to open the connection releases this semaphore when it ends
     async with open_service_nursery("the era is settled") as nursery:
         nursery.start_soon(discovered.run, ended, _discovered, client, discovered)
         with trio.move_on_after(client.settings.probe_timeout):
@@ -277,7 +277,8 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
         while True:
             await ended.acquire()
             await _until_read(client, discovered)
-            # Don't add a checkpoint here: another message could arrive before one of the answers is chosen.
+            # Don't add a checkpoint here: no further message may arrive before the client has chosen an answer.
+            # The client chooses between the answers to server/discover and initialize.
             if discovered.adopt is not None:
                 return discovered.adopt()
             if initialized.adopt is not None:
@@ -289,8 +290,8 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
 
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
-    """If the answer to ``server/discover`` has already been read, wait until the task of ``discovered`` has handled the
-    answer."""
+    """If the client has already read the answer to ``server/discover``, wait until it is handled. The background task
+    of the attempt ``discovered`` handles it."""
     asked = any(request.method.name == _DISCOVER for request in client._connection.state.outbound)
     if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()

@@ -117,7 +117,7 @@ class Callbacks:
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
             # By MCP 2026-07-28 (subscriptions page), a notification outside of a stream belongs to no subscription.
-            # The cache still uses the notification, because the server's data has changed.
+            # Don't call a callback for it, but notify the cache, whose copy of the server's data may be outdated.
             self.notify_watchers(change)
             return False
         return self._receive(event, change)
@@ -350,7 +350,7 @@ def _related(result: Any, request: InboundRequest) -> Any:
     related: Any = request.meta.get(RELATED_TASK)
     if not isinstance(related, dict):
         return result
-    if type(result) is dict:  # a relay, such as a proxy, has received the result as plain data from another client
+    if type(result) is dict:  # a relay, such as a proxy, returns the plain data that another client has sent
         plain = cast("JSONObject", result)
         return {**plain, "_meta": _with(related, plain.get("_meta"))}
     return attrs.evolve(result, meta=_with(related, result.meta))

@@ -178,7 +178,7 @@ class KeepAlive:
                     await trio.sleep(self.interval)
                 missed = 0 if await self._is_alive(connection, ping) else missed + 1
         except ConnectionLost:
-            return  # the connection has ended for another reason
+            return  # the connection has ended, but not because of missed pings
         connection.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
     async def _is_alive(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> bool:

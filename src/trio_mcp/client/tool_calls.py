@@ -64,7 +64,7 @@ class ToolCalls:
         ``capabilities``."""
         if revision.result_type:
             # In modern revisions, a client that declares tasks in a request must accept a task as the response.
-            # In modern revisions, it doesn't matter whether the server has declared tasks.
+            # Don't check whether a server with a modern revision has declared tasks: it may create tasks anyway.
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
             self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")
@@ -240,8 +240,8 @@ class ToolCalls:
 
 
 def _meta_of(params: JSONObject) -> JSONObject:
-    """Return the ``_meta`` of a tool call that was continued as a task, for later requests about this task. The cancel
-    token is left out, because it identifies only the call."""
+    """Return the ``_meta`` of a tool call that the server continues as a task. Later requests about the task contain
+    the same ``_meta``, but without `CANCEL_TOKEN`, whose value identifies only the tool call."""
     if "_meta" not in params:
         return {}
     return {"_meta": {name: value for name, value in params["_meta"].items() if name != CANCEL_TOKEN}}
@@ -300,7 +300,7 @@ class TaskSupports:
     async def _list(self) -> None:
         self.listings += 1
         cursor, seen = cast("str | None", None), set[int]()
-        self._is_whole = True  # the method `forget` sets this to false if the tools change meanwhile
+        self._is_whole = True  # `forget` sets this to false if the server's tools change during the listing
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})

@@ -240,7 +240,7 @@ class HeldBytes:
 
     def release(self) -> None:
         """Set the number of counted bytes of this object to 0. Idempotent."""
-        if self.size:  # skip the common case: most requests have counted no bytes
+        if self.size:  # false for most requests, which are so small that their bytes aren't counted
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:

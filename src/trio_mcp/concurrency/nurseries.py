@@ -220,7 +220,8 @@ async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
         if broken := failures_in(group):
             raised = [] if failure is None or isinstance(failure, trio.Cancelled) else [failure]
             raise BaseExceptionGroup("services failed", [*raised, *broken]) from None
-        # No exception is left: the group contains only a cancellation from outside, which also cancelled the services.
+        # The exception group contains no errors, but only a cancellation from outside of this nursery.
+        # A cancellation from outside has also cancelled the background tasks in the nursery.
         if failure is None:
             # Let a checkpoint raise the cancellation: then it has a reason, and is in no exception group.
             await trio.lowlevel.checkpoint_if_cancelled()

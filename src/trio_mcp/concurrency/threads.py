@@ -67,7 +67,7 @@ class TrioRun:
         """True if the current code runs in a task of this trio run."""
         if get_ident() != self._ident or not trio.lowlevel.in_trio_run():
             return False
-        # Compare the tokens: a later trio run may use the same thread.
+        # Compare the tokens of the trio runs, because a later trio run may use the same thread.
         return trio.lowlevel.current_trio_token() is self._token
 
     def call(self, call: Callable[[], T], *, wait_forever: bool = False) -> T:

@@ -87,7 +87,7 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
         return trio.from_thread.run(_awaiting, call)
     nursery = here.nursery
     wait = here.while_asking if asks else _awaiting
-    # Don't use `trio.from_thread.run`: if the thread can be abandoned, it runs the call in a system task of trio.
+    # Don't use `trio.from_thread.run`, which runs `call` in a system task of trio if the thread can be abandoned.
     # A system task wouldn't be cancelled together with the request.
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
@@ -109,7 +109,7 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
     end = ends.get()
     try:
         if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
-            # This call raises `trio.Cancelled`, because this thread's own call is cancelled.
+            # `check_cancelled` raises `trio.Cancelled`, because the trio task that waits for this thread is cancelled.
             trio.from_thread.check_cancelled()
         return end.unwrap()
     finally:
@@ -190,7 +190,7 @@ class Work(Generic[T]):
 
     def _body(self) -> None:
         # This thread sets `_started`, then checks `_given_up`. trio's thread sets `_given_up`, then checks `_started`.
-        # So at least one of the two threads sees the flag of the other thread.
+        # Each thread sets its own flag before it checks the other's, so at least one of them sees the other's flag.
         self._started = True
         if self._given_up:
             return

@@ -71,7 +71,8 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
     if isinstance(where, FoundServer):
         if where.card is not None:
             return where.card
-        # The card's URL comes from an untrusted catalogue: allow only addresses that the catalogue may have.
+        # The server card's URL comes from an untrusted catalogue of servers, so `_rules` restricts its addresses.
+        # For example, the URL can only lead to this machine if the catalogue itself is on this machine.
         url, named_by = where.url or "", where.catalog
     else:
         check_url(where, "https://example.com/mcp/server-card")

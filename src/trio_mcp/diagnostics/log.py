@@ -247,7 +247,7 @@ def _discard_output_of(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.dup2(null, descriptor)
     os.close(null)
-    # Interrupt blocked writes by a signal: Python then repeats each write, with the null device as its target.
+    # Interrupt blocked writes by a signal. Python then repeats each write on its descriptor, now the null device.
     # Set a handler that does nothing, because a signal that is ignored doesn't interrupt a write.
     signal.signal(signal.SIGURG, _ignore_signal)
     # Don't take the threads from `threading.enumerate`, which may list ended threads that Python didn't start.

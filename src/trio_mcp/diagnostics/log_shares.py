@@ -252,7 +252,7 @@ class LogShares:
 
     def _report(self, count: _KindCount, now: float, reports: list[_Report]) -> None:
         number, count.held_back = count.held_back, 0
-        if not number:  # the count was already reported when the peer disconnected
+        if not number:  # the suppressed records were already reported when the peer disconnected
             return
         count.until = now
         # Limit the reports too: peers that connect and disconnect repeatedly must not fill the log with reports.
@@ -280,7 +280,7 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
 
 def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
     # Call the record factory of `logging`, because the log format may need attributes that the factory adds.
-    # Don't call it while holding the lock of this module, because the factory may be the application's code.
+    # Don't call the record factory, which may be the application's code, while holding this module's lock.
     make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
     values = example.msg, f"{number:,}"
     return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)

@@ -227,7 +227,8 @@ class ChangeReplicator:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # another replica's notification of an equal change may have been ignored
+            else:
+                # This replica may have taken another replica's record of the same change for its own, and ignored it.
                 self._notify_observers(changed)
             return False
         return True
@@ -293,7 +294,7 @@ class ChangeReplicator:
         attempt = 1
         while True:
             await self._signal.next_poll()
-            self._is_lost = True  # ignore notifications during the read, which may already return their changes
+            self._is_lost = True  # ignore notifications until the read ends, because it may return the same changes
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:
@@ -309,7 +310,7 @@ class ChangeReplicator:
 
     def _notify_observers(self, changed: Collection[str]) -> None:
         for observer in tuple(self._observers):
-            # Skip other replicators, which read the change log themselves.
+            # Skip other `ChangeReplicator` objects, because they read the shared change log themselves.
             if not isinstance(observer, ChangeReplicator):
                 notify_changes(observer, changed)
         if self._notifications is None:

@@ -223,13 +223,14 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # Don't check before the second attempt, because an acknowledgement nearly always arrives before it.
+                    # Don't check before the first attempt whether the replica has ended.
+                    # The replica nearly always acknowledges the message before a second attempt is necessary.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)
                 except OSError as failed:
                     error = failed
-                if reply.has_arrived:  # an acknowledgement has arrived, so an error of the storage doesn't matter
+                if reply.has_arrived:  # the replica has received the message, even if the storage raised an error
                     return await reply.wait()
                 if is_dead:
                     raise ReplicaDead(f"cannot send the message: the replica {replica} has ended")

@@ -258,7 +258,8 @@ class RetryForwarder:
             with trio.move_on_after(_CANCEL_TIME, shield=True):
                 await self._messenger.send(owner, CANCEL, letter, patience=0)
         except (ReplicaDead, MessageRefused, OSError) as error:
-            # Only log this error: the next `_check` will end the request on the other replica.
+            # Only log that the cancellation couldn't be sent, because `_check` runs at intervals.
+            # The next `_check` will end the cancelled request on the replica that runs its handler.
             logger.debug("could not send a cancel to the replica %s: %s", owner, error)
 
     # Messages

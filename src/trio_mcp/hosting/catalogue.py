@@ -413,8 +413,8 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._arrived = trio.lowlevel.ParkingLot()
 
     def _put(self, key: str, value: N, *, last: bool) -> None:
-        """Store ``value``, which the iterator's next step yields. If ``last`` is true, it is the last value of the
-        key."""
+        """Store ``value``, the new value of ``key``, so that the iterator yields it. ``last`` is true if the key gets
+        no more values, for example because a server was removed."""
         self._pending.pop(key, None)
         if last and key not in self._known:
             return  # this key's value was never yielded, so its removal isn't yielded either

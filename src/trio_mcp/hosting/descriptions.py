@@ -66,8 +66,8 @@ class MemberDescription:
         check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
 
     def _leaves_name(self, name: str) -> bool:
-        """Return whether the name ``name``, which the server uses for one of its tools, is free for another tool of the
-        group.
+        """Return whether another tool of the group may be called ``name``, although this server has a tool with this
+        name.
 
         The name is free if a transform hides or renames the tool that the server itself calls ``name``.
         """

@@ -129,7 +129,9 @@ class Group:
                 f"the group already has a member {name!r}" if name else "a member's name must not be empty"
             )
         if description.disabled:
-            raise ValueError(f"the description of {name!r} is disabled: leave out disabled=True to add it")
+            raise ValueError(
+                f"the server {name!r} can't be added, because its description is disabled: leave out disabled=True"
+            )
         member = Member(name, description, self._options, self.catalogue, self._on_status)
         self._members[name] = member
         self.catalogue._add(name, description.tools)
@@ -458,7 +460,7 @@ async def open_group(
 
 
 async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
-    from .pins import ToolPins  # import the module only here, because few groups have pins
+    from .pins import ToolPins  # lazy import: few groups check tools against a file of approved tools
 
     pins = pin if isinstance(pin, ToolPins) else ToolPins(pin)
     await trio.to_thread.run_sync(pins.load)

@@ -163,7 +163,8 @@ class ToolPins:
             stamp = _stamp(self.path)
             if stamp == self._stamp:
                 return False
-            self._stamp = stamp  # store the stamp before reading, so that an unreadable file is logged only once
+            # Store the file's inode, size and time before reading it, so that an unreadable file is logged only once.
+            self._stamp = stamp
             self._pins = _read(self.path)
             return True
 

@@ -52,7 +52,7 @@ def plain_scalar(value: object) -> int | float | str:
 
 
 def _searched(value: object) -> int | float | str:
-    """Convert a value like `plain_scalar`. This is used in a search for numbers that JSON can't express.
+    """Convert ``value`` in the same way as `plain_scalar`, to search it for numbers that JSON can't express.
 
     If the value is text that was checked before, return an empty string.
     """
@@ -229,7 +229,7 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
         # The object may be a broken request or a broken reply, so respond with an error that has a null id.
-        # An error with the object's id could end a call of the peer that has this id.
+        # If the error had the same id as the object, the peer could take it for the reply to one of its calls.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
@@ -270,7 +270,7 @@ def _bad_reply(reason: str, data: _RawMessage) -> Unreadable:
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True, named=reply_id)
     # An error with a null id isn't surely a reply to a call, because it may concern any request.
-    # An object without "jsonrpc" isn't surely a reply either, because the peer may have printed it.
+    # An object without "jsonrpc" may be text that the peer has printed, so it isn't surely a reply to a call.
     surely = data.jsonrpc == "2.0" and (data.result is not UNSET or reply_id is not None)
     return Unreadable(reason, None, is_answer=surely, named=reply_id)
 

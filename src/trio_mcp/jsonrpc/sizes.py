@@ -140,7 +140,8 @@ def has_many_far(line: bytes | bytearray) -> bool:
     if len(line) < 6 * MOST_FAR:
         return False
     comma = -1
-    for _ in range(_FEW):  # first a fast check, because finding a few commas is much faster than counting all parts
+    # Check first whether the line has a few commas, which is much faster than counting all its commas and exponents.
+    for _ in range(_FEW):
         comma = line.find(b",", comma + 1)
         if comma < 0:
             return False

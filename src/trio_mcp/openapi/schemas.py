@@ -193,8 +193,8 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Convert a part of ``allOf``. Properties in ``gone`` are left out. A component that requires one of them is
-        copied instead of being referenced."""
+        """Convert ``node``, one of the schemas in an ``allOf``, without the properties in ``gone``. A reference to a
+        component that requires such a property is replaced by a copy of the component."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 

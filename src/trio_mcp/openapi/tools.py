@@ -147,7 +147,7 @@ def _chosen(document: Document, wanted: Collection[str] | Callable[[APIOperation
     for operation in document.operations():
         place = f"{operation.method} {operation.path}"
         names = {place} & set(wanted)
-        # Compare operationIds only with operationIds, because an operationId can look like another method and path.
+        # Ignore an operationId such as "GET /pets": text of this form in `wanted` always means a method and a path.
         if operation.id is not None and operation.id in wanted and not _PLACE.match(operation.id):
             names.add(operation.id)
         for name in names:
@@ -172,9 +172,9 @@ def _allowed(url: httpx2.URL, removal: str, home: httpx2.URL, allowed: Collectio
         return url
     origin = f"{url.scheme}://{url.netloc.decode()}"
     raise ValueError(
-        f"the document has this operation at {origin}, but the argument http is a client for {home}. To send the "
-        f"credentials of http to {origin} too, pass origins=[{origin!r}]. To use the base_url of http instead of the "
-        f"servers in the document: {removal}"
+        f"the document has this operation at {origin}, but the argument http is a client for {home}: to call {origin} "
+        f"with the credentials of http, pass origins=[{origin!r}]; to call the server of http instead, run: "
+        f"{removal}"
     )
 
 

@@ -143,7 +143,7 @@ def _may_ask(schema: Mapping[str, Any]) -> bool:
     """
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
-    # If the schema can't be encoded, or is nested too deeply, search its objects instead of its text.
+    # If the schema can't be encoded, or is nested too deeply, the caller must search the objects of the schema.
     except (TypeError, ValueError, RecursionError):
         return True
 

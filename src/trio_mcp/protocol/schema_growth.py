@@ -326,12 +326,12 @@ class _GrowthCalculator:
         part.inside = inside
         below = self._in_one_place(inside, lambda each: 0 if each.is_endless else each.most)
         part.most = min(max(inside.total(), below), _TOO_MANY)
-        if part.is_endless:  # `each_level` is 0 for a part without recursion
+        if part.is_endless:  # for a schema without recursion, `each_level` stays 0
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:
-        """Return the largest total ``weight`` of the subschemas in ``inside`` that may be evaluated for a single item
-        or member of a value."""
+        """For each single item or member of a value, add up the ``weight`` of all subschemas that the schemas in
+        ``inside`` may evaluate for it. Return the largest of these sums."""
         item, member = 0, 0
         names: Counter[str] = Counter()
         for part, count in inside.items():

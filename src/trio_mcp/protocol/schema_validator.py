@@ -326,7 +326,7 @@ def _is_cheap(schema: Any) -> bool:
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
                 pending += _schemas(keyword, said)
-            # Exception: an anyOf of null and one other schema (an optional value) is cheap.
+            # An `anyOf` may need many steps, but not if it has only null and one other schema (an optional value).
             elif keyword == "anyOf" and _NULL in said and len(said) == 2:
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):

@@ -263,7 +263,8 @@ class Gateway(Server):
         """
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
-            # If the gateway already follows this client, only the problems of the member server's lists have changed.
+            # If this method already runs for `client`, the member's status was only reported again.
+            # The status is also reported when a list of the member server can't be read, or can be read again.
             if client in followed:
                 return
             followed.add(client)

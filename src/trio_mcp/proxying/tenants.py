@@ -152,8 +152,8 @@ class Tenant:
         """Record that the caller has requests again, after it was marked as idle."""
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Drop the caller, because it has no more requests, and its shared upstream connection has no data that belongs
-        to it."""
+        """Drop this caller, because it has no more requests. The upstream connection, which it shares with other
+        callers, has no data of this caller."""
         gone(self)
 
 
@@ -207,8 +207,8 @@ class PrivateTenant(Tenant):
         self._scope.deadline = math.inf
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Set a time limit for the idle upstream connection. The connection stays open until the caller's known tasks
-        have ended."""
+        """Set the time at which the idle upstream connection will be closed. If the proxy knows unfinished tasks of the
+        caller, the idle time begins when the last of these tasks will have expired."""
         now = trio.current_time()
         until = now if self.upstream is None else max(now, self.upstream.working.end_time())
         self._scope.deadline = until + self._pool.patience

@@ -400,13 +400,14 @@ class Upstream(Relay):
 
 
 def _only_channel(downstream: Downstream) -> Respondent:
-    """Return the channel (``downstream`` or one of its calls) for a server's request that names no call and no client.
+    """Return the object that sends a request of the upstream server to the client: ``downstream`` or one of its calls.
+    The request itself doesn't contain which call or client it belongs to.
 
     Raises `CodedError` if the right call or channel is unclear.
     """
     if downstream.is_connectionless and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
         raise CodedError(INTERNAL_ERROR, _WHOSE)
-    # Any call can carry the request. Use the latest call, because it has most likely caused the request.
+    # During any call, the request can be sent to the client. Use the latest call, which most likely caused it.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.is_cancelled:
             return downstream if call.revision.server_requests else call

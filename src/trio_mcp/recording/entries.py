@@ -355,7 +355,7 @@ class Recording:
         if not self._is_closed:
             self.event("connection.ended")
             self._is_closed = True
-            # The callback does nothing, because no task waits for the last line.
+            # The callback `written` does nothing, because no task waits until the recording's last line is written.
             self._put(WriteJob(self, 0, written=lambda: None))
 
     async def aclose(self) -> None:

@@ -186,8 +186,8 @@ class _OpenRequests:
 
 
 def _keys(request: TimedRequest) -> list[Origin | int]:
-    """Return the keys under which a request is stored: its HTTP exchange, and its origin unless it is
-    ``subscriptions/listen``."""
+    """Return the keys under which ``request`` is stored. These are its HTTP exchange, if there is one, and its origin
+    (client or server), unless its method is ``subscriptions/listen``."""
     keys: list[Origin | int] = [] if request.method == "subscriptions/listen" else [request.origin]
     return [*keys, request.post] if request.post else keys
 

@@ -155,7 +155,7 @@ class _Player:
         self._is_over = False
         self._replies: dict[RequestId, dict[str, Any]] = {}
         self._received: list[ReceivedMessage] = []
-        """Messages of the live side that haven't been matched with a recorded message yet."""
+        """Messages of the live client or server that haven't been matched with a recorded message yet."""
         self._sent: dict[Key, SentRequest] = {}
         self._tokens: dict[Key, SentRequest] = {}
         """The requests that have a progress token, keyed by the token in the recording."""
@@ -164,17 +164,17 @@ class _Player:
         self._left = set[RequestId]()
         """The ids of the requests that the replay has cancelled."""
         self._unreadable: list[str] = []
-        """For each invalid input of the live side, the reason why it isn't a message. A server may print text, for
-        example."""
+        """For each invalid input of the live client or server, the reason why it isn't a message. A server may print
+        text, for example."""
         self._unreadable_before = 0
         """Number of invalid inputs in the recording so far."""
         self._unreadable_counted = 0
-        """Number of invalid inputs that the live side sent before its last message."""
+        """Number of invalid inputs that the live client or server sent before its last message."""
         self._matched: dict[Key, ReceivedMessage] = {}
         """For each recorded request of the other side, the request received in its place during the replay."""
         self.comparing = Comparison()
 
-    # The following methods exchange messages with the live side.
+    # The following methods exchange messages with the live client or server.
 
     async def read(self) -> None:
         try:
@@ -224,7 +224,8 @@ class _Player:
             self._outbox.close()
 
     async def _until(self, ready: Callable[[], object]) -> bool:
-        """Wait until ``ready()`` is true. Return false after a timeout, or if the live side ends the connection."""
+        """Wait until ``ready()`` is true. Return false after a timeout, or if the live client or server ends
+        the connection."""
         with trio.move_on_after(self._patience):
             while not (ready() or self._is_over):
                 await self._news.park()
@@ -255,7 +256,8 @@ class _Player:
         self._report_missing()
 
     def _report_missing(self) -> None:
-        # Fewer invalid messages than recorded aren't reported, because a program's last text may arrive too late.
+        # Report invalid messages only if there are more of them than in the recording.
+        # If there are fewer, the text that a program prints last may not have arrived yet.
         # The recording may lack text that a program wrote after its last message.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)
@@ -285,7 +287,8 @@ class _Player:
         elif message_id is not None:
             met = self._matched.get((entry.post, message_id))
             if met is None or met.id is None:
-                return  # the request to which this reply belongs hasn't arrived, which was already reported
+                # The request that this recorded reply answers hasn't arrived. This difference was already reported.
+                return
             self._outbox.put(_reply(met.id, message, self._addressed(message.get("result"), entry.post)) + b"\n")
         with trio.move_on_after(self._patience) as scope:
             await self._outbox.flushed()
@@ -372,8 +375,8 @@ class _Player:
             self.comparing.add_difference(f"the progress of {sent.name}", text_of(params), "none")
 
     async def _expect_call(self, given: ReceivedMessage, entry: RecordedEntry) -> None:
-        """Wait until the live side sends a request or notification with the same method as the recorded message
-        ``given``.
+        """Wait until the live client or server sends a request or notification with the same method as the recorded
+        message ``given``.
 
         Compare ``given`` with the most similar message that has arrived.
         """

@@ -195,7 +195,8 @@ class _Drawing:
         return 8 + 2 * self._bar + 2 + _LINE * (self._is_narrow + bool(above) + bool(below))
 
     def _row_text(self, row: TimedRequest) -> tuple[str, str]:
-        """Return the two labels of a row: one for the marks on the call, and one for the marks on the handler."""
+        """Return the two labels of a request's row. The first contains times at the caller, for example when it sent a
+        cancellation, and the second contains times in the handler, for example when its cleanup was done."""
         if not self._is_told:
             return "", ""
         above = {"caller left": row.left if row.cancel_sent is None else None, "cancel sent": row.cancel_sent}

@@ -200,7 +200,7 @@ class Connection:
         if not self.is_ending:
             self.exchange.ending.set()
             # From now on, only the writer task writes replies, so that the last reply is written just before the close.
-            # If other tasks wrote replies, a request that arrives after the last reply might get no reply.
+            # If other tasks also wrote replies, the connection could be closed before a late request gets its reply.
             self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)
@@ -327,7 +327,7 @@ class Connection:
                 if outbox.size > most_unread:
                     # The peer sends requests without reading the replies, so stop reading until it reads replies.
                     # Count only the waiting replies that the reader task itself has put into the outbox.
-                    # If all waiting messages counted, two peers that both send a lot could stop reading forever.
+                    # If all waiting messages counted, two peers that send a lot could wait for each other forever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
                 try:
                     received = at_hand.pop() if at_hand else await receive()

@@ -172,7 +172,7 @@ class Outbound:
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
             # In MCP 2025-11-25, a request that creates a background task is answered before the task's work begins.
-            # After its reply, a call has ended and can't receive progress notifications, so send no progress token.
+            # A request for a background task needs no progress token, because its reply ends the call before the work.
             # The caller gets the background task's progress from notifications about the task.
             if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})
@@ -516,7 +516,7 @@ def present_trace() -> TraceContext | None:
     """
     scope = current_request.get(None)
     answered = _answering.get()
-    # Use the trace context of `answering` only while this task still handles the same request.
+    # Use a trace context that `answering` has set only if it was set for the request that this task handles now.
     if answered is not None and answered[1] is scope:
         return answered[0]
     return None if scope is None else scope.request.trace

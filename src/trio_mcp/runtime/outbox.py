@@ -200,7 +200,7 @@ class Outbox:
         """
         segments = self._segments
         # The writer may already have taken the first segment in this list.
-        # A segment that the writer has taken is the unwritten rest of a line, or is empty because it was withdrawn.
+        # A segment is `taken` if it is the rest of a partly written line, or empty because its messages were removed.
         segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None))
         self._added(len(line))
 

@@ -166,8 +166,8 @@ def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
         if _is_field_info(note):
             default = _default_of(note) if default is Parameter.empty else default
             if note.validation_alias is not None:
-                words = "a parameter must not have an alias: rename the parameter to"
-                raise TypeError(f"{words} {note.alias or 'its name in JSON'}")
+                words = "a parameter must not have an alias: remove the alias, and rename the parameter to"
+                raise TypeError(f"{words} {note.alias or 'the name that clients use'}")
     with suppress(TypeError, NameError):  # ignore types whose values msgspec can't limit, such as Decimal
         said = _with_metas(hint)
         if readable(said) is said:

@@ -261,7 +261,7 @@ class ServerConnection:
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
-            return False  # the author's function is already going to be called, which covers this change
+            return False  # a call of the author's function for an earlier change of the roots is still due
         self._roots_changed = True
         return True
 

@@ -266,8 +266,8 @@ class MiddlewareChains:
         return method in self._chains
 
     def _offer(self, params: Any, auth: Auth | None) -> str | None:
-        """Return the registered name of the tool, prompt or resource that ``params``, the parameters of a request,
-        name. See `ServerRequest.offer`."""
+        """Return the registered name of the tool, prompt or resource to which the request parameters ``params`` refer.
+        See `ServerRequest.offer`."""
         match params:
             case CallToolParams(name=name):
                 return name if self._tools.registry.get(name) is not None else None

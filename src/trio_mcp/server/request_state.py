@@ -86,7 +86,7 @@ class RoundStates:
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
             # Don't check here whether a waiting handler has timed out.
-            # `Parking` checks the handler's timeout with a monotonic clock, which cannot be set back.
+            # `Parking`, which stores waiting handlers, checks this with a monotonic clock, which can't be set back.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER
@@ -176,7 +176,8 @@ class StateCipher:
 
     def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
         # Derive the keys from the server's name too.
-        # Servers with different names then reject each other's states, even if they share a secret.
+        # Because the keys depend on the name, servers with different names reject each other's request states.
+        # They do so even if they share a secret.
         self._name = name.encode(errors="surrogatepass")
         self._secrets = check_secrets(shared) or (secrets.token_bytes(32),)
 

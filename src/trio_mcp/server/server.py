@@ -220,7 +220,8 @@ class Server(Offering):
 
     def _task_records(self) -> Sequence[TaskRecords]:
         if self._running_tasks:
-            # Don't create task hosts here: each one must be created in its own trio run, maybe in another thread.
+            # Skip a server whose `TaskHost`, which runs its tasks, doesn't exist yet: it has no task records.
+            # Don't create a `TaskHost` here: it must be created in its server's trio run, maybe in another thread.
             return [tasks.records for tasks in self._running_tasks if tasks.has_host]
         if self._tasks is None or self._tasks.store is None:
             return ()

@@ -93,7 +93,8 @@ class SharedStorage(ABC):
         vocabulary: Vocabulary,
         notifications: Mapping[str, Method],
     ) -> Fleet:
-        """Return the `Fleet` of ``replica``. It belongs to the running server whose handlers run in ``host``.
+        """Return the object that connects ``replica``, a running server, with the server's other replicas. The server's
+        request handlers run in ``host``.
 
         Args:
             cipher: Has the secrets that all replicas share.

@@ -243,7 +243,8 @@ async def _expire_connection(connection: ServedConnection, until: float, expire:
 
 
 class _MessageFront(Connections):
-    """The `Front` of a transport with one MCP connection per stream. ``greeting`` accepts or rejects clients."""
+    """Serves the accepted streams of a transport, with one MCP connection per stream (see `Front`). ``greeting``
+    accepts or rejects the clients."""
 
     def __init__(
         self,

@@ -285,7 +285,8 @@ async def serve_transport(
         # In a cancelled scope, aclose() doesn't wait.
         with trio.CancelScope(shield=True) as by_force:
             by_force.cancel(reason="the server has ended")
-            await served.aclose()  # `served` is only still open if the server failed before serving it
+            # The transport is already closed here, unless the server failed before it began to use the transport.
+            await served.aclose()
 
 
 async def _serve(server: Servable, transport: FramedTransport, *, stateless: bool, handle_signals: bool) -> None:

@@ -324,8 +324,8 @@ class ConnectionState:
             return Unread(message.reason)
         if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
             # To a server's unreadable line, reply only if the line is a request that was too long.
-            # Any other line may be text that the server prints, and the server reads no input while it prints.
-            # Error replies to printed text would fill the server's input, until both sides wait forever.
+            # Don't reply to a line that may be printed text: a server that is printing doesn't read its input.
+            # If the client replied to all printed lines, the server's input could fill up, and both would wait forever.
             return Unread(message.reason)
         return Refused(reply)
 
@@ -386,7 +386,7 @@ class ConnectionState:
         except _NotOurs as reason:
             return Ignored(str(reason), noteworthy=True)
         self._inbound[request_id] = entry
-        # If a call that waits for the client's retry has the same id, the new request takes over the id.
+        # The client may reuse the id of a call that waits for the client's retry. Then the id means the new request.
         self._parked.pop(request_id, None)
         return RequestReceived(entry)
 
@@ -466,7 +466,7 @@ class ConnectionState:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
-        # In a modern protocol revision, the client's _meta is incomplete. In a legacy one, it skipped the handshake.
+        # The request is valid in no revision: a modern one requires more in _meta, and a legacy one a handshake first.
         # In a modern protocol revision, the error code MUST be -32602.
         raise CodedError(
             INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} is missing in _meta; add it, or send initialize first"
@@ -515,13 +515,13 @@ class ConnectionState:
         if not is_request_id(request_id):
             return Ignored("a cancel that names no request")
         # While a client collects the user's input for a call, the call has no open request.
-        # A cancellation of this call then contains the id of the call's last request.
+        # To cancel a call for which the user is still entering input, the client sends the id of its last request.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if type(reason) is not str:
             reason = None
         if entry is None:
             # MCP 2026-07-28, cancellation page: a server MUST send a cancellation when it ends a stream.
-            # A server MUST NOT send any other cancellation.
+            # A server MUST NOT send a cancellation for any other reason than the end of a stream.
             stream = self._stream(request_id)
             if stream is None:
                 return Ignored("a cancel for no request in flight")

@@ -119,7 +119,7 @@ class InboundRequest:
         The handler has its own copy, and all other code only compares the parameters.
         """
         if few_parts(self.params[name]) is not None:
-            return  # the parameter has so few parts that packing it would save little memory
+            return  # as JSON text, a parameter with so few parts would need only a little less memory
         text = pack_value(self.params[name])
         if self.size > _MUCH_MORE * len(text):
             self.params = {**self.params, name: msgspec.Raw(text)}

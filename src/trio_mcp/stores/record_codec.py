@@ -232,7 +232,7 @@ class RecordCodec:
     def _decode(self, row: StoredRecord) -> TaskRecord:
         content = _contents.decode(self._unseal(row))
         # Anyone who can write to the storage can change the columns, so compare them with the encrypted values.
-        # If such a changed scope were accepted, another principal could read the task.
+        # If a changed scope column were accepted, another principal could read the task.
         if row.scope not in self.scope_keys(content.scope):
             raise UnreadableRecord(
                 "the scope column of a stored task was modified: it differs from the scope in the encrypted record"

@@ -235,7 +235,7 @@ class _ThreadedConnection:
         self._opened = list[sqlite3.Connection]()
         self._file: tuple[int, int] | None = None
         """Numbers that identify the open file."""
-        weakref.finalize(self, _close, self._opened)  # close it also when the process exits
+        weakref.finalize(self, _close, self._opened)  # close the opened connections also when the process exits
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await trio.to_thread.run_sync(self._work, work, limiter=self._limiter)
@@ -490,7 +490,7 @@ class Clock:
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:
             with transaction(connection):
-                # Another process may have stored the clock before this transaction began, so look for it again.
+                # Look again: another process may have stored a clock state before this transaction began.
                 self._ahead = self._find(connection, boot)
                 if self._ahead is None:
                     self._ahead = self._set(connection, boot)

@@ -281,7 +281,7 @@ class DatabaseTaskStore:
         was_set = before is not None and ahead - before > _CLOCK_STEP
         if was_set or steady - asked > lease_ms / 1000 / _LOCKED:
             self._suspend_claims(lease_ms)
-        # Tasks without a holder can always be claimed, because their lease time is `_BEFORE_ALL_LEASES`.
+        # A task that no process runs can always be claimed: its `leased_until` is negative (see `_BEFORE_ALL_LEASES`).
         return 1 if steady < self._claims_suspended_until else now
 
     def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
@@ -290,7 +290,7 @@ class DatabaseTaskStore:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
                 # Claim the other tasks, although this task's record can't be read.
-                # The unreadable task got a lease, too, so this error is logged at most once per lease.
+                # No process claims the task before its lease ends, so this error is logged at most once per lease.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:

@@ -141,7 +141,7 @@ class TaskHost:
         finally:
             self._cut()
             await self.outcome_writer.write_cut_off(self._cut_off)
-            # Break the reference cycle between this host and its records, so that both are freed at once.
+            # Break the reference cycle between this `TaskHost` and its `TaskRecords`, so that both are freed at once.
             self.records.close()
             self._cut_off = ()
             self._leases = None
@@ -251,7 +251,8 @@ class TaskHost:
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
-        # If the task has a holder already, this process has claimed it, because storing took longer than the lease.
+        # A lease is the time for which a process has claimed a task. It may have expired while the record was stored.
+        # If this process has claimed the task again since then, `task.holder` is already set.
         if task.holder is None:
             task.acquire(record, begun + self.settings.lease)
         self.own_tasks.add(task.scope, record.id)
@@ -263,7 +264,8 @@ class TaskHost:
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are stored; try again later") from None
         except Uncertain:
-            # The store may still store the record later. Delete it, because the task wasn't created.
+            # The client gets an error, so the record must not exist. But the store may have it, or may store it later.
+            # `discard` deletes the record, or prevents the store from storing it.
             self.in_background(self.records.discard, new.id)
             raise store_unreachable() from None
         except Exception:  # already logged
@@ -340,7 +342,7 @@ class TaskHost:
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        with trio.move_on_after(_SHORT_TIME):  # if `change` takes longer, `remove` stores the outcome
+        with trio.move_on_after(_SHORT_TIME):  # if storing takes longer, `TaskHost.remove` stores the outcome later
             await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
@@ -419,7 +421,7 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                # If the claim changed during the read, ``kept`` may be outdated, so read the record again.
+                # If this process changed or claimed the task during the read, the record may be outdated: read again.
                 break
         else:
             return

@@ -135,7 +135,8 @@ class Leases:
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
-                self._records.changed(task_id)  # this makes the host read the task record, and cancel the task
+                # This makes the `TaskHost` read the record of the task that has lost its lease, and cancel the task.
+                self._records.changed(task_id)
         self._began, self._works = began, works
         self._renewed.unpark_all()
 
@@ -145,16 +146,17 @@ class Leases:
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease_ms=self._length) if held else ()
         for task_id, each in all_held.items():
-            # Skip a task that this process has claimed again during the renewal: it now has another holder.
+            # Skip a task that this process has claimed again meanwhile: the renewed lease belongs to the old claim.
             if held.get(task_id) == each.holder and task_id not in lost:
                 each.held_until = until
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
-        """Continue those of the ``lost`` tasks that this process has claimed again in the meantime.
+        """Continue tasks that lost their leases, but that this process itself has claimed again. ``lost`` has the ids
+        of all tasks whose leases couldn't be renewed.
 
-        The store's response to that claim hasn't arrived yet, or has arrived during the renewal. Returns whether there
-        are such tasks.
+        The store's response to the new claim hasn't arrived yet, or has arrived during the renewal. Returns whether
+        there are such tasks.
         """
         found = False
         for task_id in tuple(lost)[:_BATCH]:
@@ -185,7 +187,7 @@ class Leases:
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
                 # If the time ``end`` is in the past, this process was suspended or has run late.
-                # The store may still contain a valid lease, so wait until the lease is renewed.
+                # In the store, the lease may still be valid, so try to renew it before the task is cancelled.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)
@@ -199,9 +201,8 @@ class Leases:
                     task.cancel(CancelCause.LEASE, NOT_RENEWED)
                 if due:
                     logger.error("%d tasks are cancelled here: %s", len(due), NOT_RENEWED)
-            ends = {
-                task.held_until for task in self._live if task.is_at_risk
-            }  # `ends` is small, because leases that were renewed together end together
+            # The set `ends` is small, because this process renews its leases together, so that they end together.
+            ends = {task.held_until for task in self._live if task.is_at_risk}
             pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
             with trio.move_on_after(pause):
                 await self._looker.sleep()
@@ -244,7 +245,7 @@ class Leases:
         if ours is not None and record.epoch <= ours.epoch + 1:
             # The task is still running in this process: its lease had expired, but no other process has claimed it.
             ours.acquire(record, max(until, ours.held_until))
-            # This process had released the task before it claimed the task again, and its handler is now ending.
+            # If this process had already released the task, the task's handler is ending, so release the task again.
             if record.attempt < ours.attempt:
                 await self._release(record)
             return False

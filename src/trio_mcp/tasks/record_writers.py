@@ -142,7 +142,7 @@ class OutcomeWriter:
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
         if is_given_up and self.goes_on_elsewhere(task):
             # Don't count runs that a graceful shutdown or an outage of the store has ended.
-            # If such runs counted, frequent deployments would make long tasks fail.
+            # If runs that a shutdown has ended counted, frequent deployments would make long tasks fail.
             return lambda record, _: released(record, counts=False)
         # The client has cancelled the task, but the record couldn't be changed at that time, so change it now.
         if cause is CancelCause.TASK and cancellation is not None:
@@ -183,7 +183,7 @@ class MessageWriter:
         message = task.message
         if message is None:
             return
-        with suppress(Exception):  # the error was already logged, and the next message replaces this one
+        with suppress(Exception):  # already logged; the task's next status message replaces this message
             await self._records.change(
                 task.id, task.holder, lambda record, now: _with_own_message(record, now, message)
             )

@@ -228,7 +228,8 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # the loop continues if this process has claimed the task again in the meantime
+                    # This process doesn't have the task any more. If it had claimed the task again, it would try again.
+                    return None
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Read the stored task record, and pass it to ``reacquire``.
@@ -238,7 +239,8 @@ class TaskRecords:
         with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
-        return True  # the store has failed, so the next attempt to change the record decides who owns the task
+        # The record couldn't be read, so the next attempt to change it shows whether this process still has the task.
+        return True
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Store a client's responses to the input requests of a task, and return the changed task record.

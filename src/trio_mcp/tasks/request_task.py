@@ -410,7 +410,7 @@ class RequestTask:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
             return False
-        # The record of the claim doesn't show when the lease ends, so keep the earlier end until the next renewal.
+        # The record doesn't contain when the new claim expires, so keep the old claim's end until the next renewal.
         self.acquire(record, self.held_until)
         return True
 

@@ -247,7 +247,8 @@ class RecordingContext(RequestContext):
         except BaseExceptionGroup as group:
             if failure is None:
                 raise
-            if failures_in(group):  # trio tasks of the context have failed as well: show their errors as the cause
+            # If tasks in this context's nursery have failed as well, show their errors as the cause of `failure`.
+            if failures_in(group):
                 raise failure from group
         if failure is not None:
             raise failure

@@ -15,7 +15,7 @@ events."""
 STREAM_HEADERS: Final = (
     b"Content-Type: text/event-stream\r\n"
     b"Cache-Control: no-cache, no-transform\r\n"
-    b"X-Accel-Buffering: no\r\n"  # nginx then doesn't buffer the events: 2026-07-28 Streamable HTTP, Receiving Messages
+    b"X-Accel-Buffering: no\r\n"  # so that nginx doesn't buffer events: 2026-07-28 Streamable HTTP, Receiving Messages
 )
 """The headers of a response that is a stream of events."""
 

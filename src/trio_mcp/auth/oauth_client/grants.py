@@ -116,10 +116,10 @@ class ClientBindings:
 
 
 def _name_of_binding(client: PreregisteredClient) -> str | None:
-    """Return the name under which the storage keeps the issuer of ``client``. Returns `None` if the client has neither
-    a secret nor a private key.
+    """Return the key under which the storage remembers which issuer ``client`` belongs to. Returns `None` if the client
+    has neither a secret nor a private key.
 
-    The name doesn't reveal the secret.
+    The key doesn't reveal the secret.
     """
     if client.client_secret is None and client.private_key is None:
         return None

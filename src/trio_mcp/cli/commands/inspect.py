@@ -389,7 +389,7 @@ def _differences(card: ServerCard, client: Client, live: set[str]) -> Iterator[s
     told = card.endpoint.supported_protocol_versions if card.endpoint is not None else None
     if told is None:
         return
-    # Compare only revisions that the server reports.
+    # Ignore those protocol revisions on the server card that the server can't report on this connection.
     # A server reports all its modern protocol revisions, or only the legacy revision of the connection.
     claimed = {name for name in told if name not in _LEGACY} if not client.revision.handshake else live & set(told)
     if claimed != live:

@@ -258,7 +258,7 @@ class OutboundFrame:
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
         """Create the message from ``line``, a notification or a reply that this client has already encoded."""
-        # A line that is a JSON array, not an object, is a batch of replies: a batch itself has no id and no method.
+        # A line that doesn't begin with "{" is a batch of replies (a JSON array), which has no id and no method.
         head = read_head(line) if line.startswith(b"{") else _RequestHead()
         return cls(line, head.id, None if head.method is UNSET else head.method)
 

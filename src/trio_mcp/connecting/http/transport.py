@@ -296,8 +296,8 @@ class HttpTransport(FramedTransport):
             delivered.set()
 
     async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
-        """Send the notification ``initialized``. If the server, or a proxy in front of it, is too busy, return after
-        how many seconds to send the notification again.
+        """Send the notification ``initialized``. If the server or a proxy in front of it is too busy, return the number
+        of seconds after which to send the notification again.
 
         No other message may be sent before. Return `None` if the server has accepted the notification.
         """

@@ -167,7 +167,8 @@ class SharedSession(ClientSession):
             state.resume(REVISIONS[facts.revision], initialize_params(facts))
         self._pending_changes.apply()
         self.standalone_streams.check_listener(facts.listener)
-        if before is not None:  # ignore cancellations in the first read: they concern requests on other replicas
+        # Ignore cancellations that the first read of the session returns: this replica runs none of its requests yet.
+        if before is not None:
             known, here = {cancel.mark for cancel in before.cancels}, f"{self._services.replica.id}."
             # Skip the cancellations that this replica itself has stored, because they are for other replicas.
             for cancel in facts.cancels:

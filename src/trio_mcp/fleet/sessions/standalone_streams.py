@@ -327,7 +327,7 @@ class StandaloneStreams:
             while True:
                 lines = bytes(await outbox.take())
                 place = ""
-                # If the outbox is empty, the lines contain all changes up to the current position in the change log.
+                # If no more lines wait in the outbox, the taken lines include all changes in the change log so far.
                 if not outbox.size:
                     place, self._notified_cursor = (
                         self._services.changes.cursor if self.is_open else self._notified_cursor,

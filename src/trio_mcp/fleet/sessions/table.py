@@ -176,7 +176,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             view.session_state.adopt(facts, stored.mark)
             if reading.is_hinted:
                 view.session_state.is_hinted = True
-                # Only read the session again. `on_hint` might close it, but a request needs it now.
+                # Another replica may have changed the session while it was read, so read it again.
+                # Don't call `on_hint` for this: it might close the session object, which a request needs now.
                 view.session_state.read_soon()
         return view
 

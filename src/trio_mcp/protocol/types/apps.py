@@ -99,14 +99,16 @@ class UI:
         ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
         visibility = ui.get("visibility")
-        # Without `visibility`, both callers may call the tool (SEP-1865, Visibility). With an invalid one, none may.
+        # Without `visibility`, both models and views may call the tool (SEP-1865, Visibility).
+        # If `visibility` is invalid, neither models nor views may call the tool.
         named: Collection[Any] = _CALLERS if visibility is None else ()
         if isinstance(visibility, list):
             named = cast("list[Any]", visibility)
         return cls(view if _is_view(view) else None, visible_to=[caller for caller in _CALLERS if caller in named])
 
     def _in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
-        """Return the tool's ``meta`` with this view and its callers added.
+        """Return ``meta``, the tool's ``_meta``, with the URI of the tool's view and the allowed callers of the tool
+        added.
 
         Raises `ValueError` if ``meta`` already has a view, or if there are no callers.
         """

@@ -233,8 +233,8 @@ class AnswerLog:
 
 
 def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
-    """Yield the keys of input requests in ``questions`` that had the same content as another input request, while both
-    were open."""
+    """Yield the keys of those input requests in ``questions`` that could be confused with another one: both had the
+    same content, and were open at the same time."""
     for question in questions:
         for key in question.beside:
             if question_content(key) == question_content(question.key):

@@ -317,7 +317,7 @@ def require_input(
     """
     rounds = scope.rounds
     if rounds is None:
-        # Read `scope.runner` at each call, because a retry on another connection gives the request another runner.
+        # Read `scope.runner` at each call: after a retry on another connection, it's that connection's request runner.
         rounds = Rounds(scope, lambda questions: scope.runner.park(scope, questions))
         if scope.nursery is None or scope.from_outside is not None:
             rounds.close()

@@ -343,7 +343,7 @@ class RequestRunner:
         From now on, the ticket of the retry counts.
         """
         self._forget(scope)
-        # From now on, a cancellation with the id of the first request has no effect.
+        # The retry has arrived, so a cancellation with the id of the request that it continues has no more effect.
         scope.exchange.state.finish(scope.request)
         self.admission.release(scope.ticket)
 

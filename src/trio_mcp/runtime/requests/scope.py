@@ -274,7 +274,7 @@ class RequestScope:
         """
         known, limit = self.from_outside or self._inside, self._limit
         # Only code in trio's thread can read trio's clock, to check whether a deadline has passed.
-        # In other threads, return the cancellation that `_watch_nursery` or the deadline's alarm has recorded.
+        # In threads other than trio's, return a cancellation that was recorded by `_watch_nursery` or at the deadline.
         if known is not None or not self._is_in_trio():
             return known
         while limit is not None:
@@ -500,4 +500,5 @@ class RequestScope:
 
     def _go_to(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
-        self.lines = Owner()  # use a new owner for the new outbox: all messages of one owner must be in the same outbox
+        # An `Owner` stands for the sender of messages in one outbox, so the new outbox needs a new one.
+        self.lines = Owner()

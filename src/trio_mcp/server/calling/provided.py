@@ -204,7 +204,8 @@ class InjectedHandler:
             values.end_grace()
             del failure  # break the reference cycle: the exception's traceback refers to this frame
         if values.cleanup.cancelled_caught:
-            # If the cleanup scope caught the request's cancellation, raise `trio.Cancelled` again for the request.
+            # The scope `values.cleanup` limits the cleanup time, and may catch the cancellation of the request.
+            # If the request was cancelled, raise `trio.Cancelled` again.
             await trio.lowlevel.checkpoint_if_cancelled()
         if not ends:
             raise self._swallowed()

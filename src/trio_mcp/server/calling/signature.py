@@ -154,7 +154,7 @@ class UserFunction:
 
             bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
         call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
-        # Read `scope.runner` only when it's needed: a task may outlive its request, and then has another runner.
+        # Read `scope.runner` only when it's needed: if the request becomes a task, another `RequestRunner` runs it.
         return await_result(run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned))
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
@@ -314,7 +314,8 @@ def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | N
                 f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
                 f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
             )
-    if f"{__package__}.provider" not in sys.modules:  # no parameter has a `Provide` if it was never imported
+    # If the module that defines `Provide` was never imported, the parameter can't have a `Provide`.
+    if f"{__package__}.provider" not in sys.modules:
         return None
     from .provider import provide_of
 

@@ -99,7 +99,7 @@ class CallerState:
         `ValueError` for an empty string.
         """
         if not handle:
-            raise ValueError("the handle of a state must not be empty")
+            raise ValueError("the argument of ctx.state.at() must not be empty: pass a text that names the other state")
         return CallerState(self._scope, handle, self._passive)
 
     async def get(self, key: str, default: Any = None) -> Any:

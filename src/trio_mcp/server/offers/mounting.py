@@ -68,7 +68,8 @@ def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: Lif
     for registry, mirror in mirrors:
         registry.mirror_in(mirror)
     all_resources.mounted.append(resources)
-    all_resources.unlisted += resources.unlisted  # handlers of unlisted resources need no lifespan value
+    # Unlisted resources are files of skills. Their handlers are this package's own, and need no lifespan value.
+    all_resources.unlisted += resources.unlisted
     all_completions.mounted.append(MountedCompletions(completions, before, lifespan_in))
 
 

@@ -83,7 +83,8 @@ class ToolSearch:
         called, given = inner.get("name"), inner.get("arguments", {})
         tool = find(called) if isinstance(called, str) else None
         if tool is None or not isinstance(given, dict) or not _is_for_model(tool.listed):
-            return name, inner, entry  # `call_tool` handles the call, and reports that its arguments are invalid
+            # The arguments contain no valid call of another tool. The tool `call_tool` reports this to the client.
+            return name, inner, entry
         return tool.listed.name, cast("JSONObject", given), tool
 
     async def search_tools(

@@ -116,7 +116,7 @@ class Card:
 
         Raises `ValueError` if a value is missing, or isn't allowed in a card.
         """
-        # The `info` of a proxy itself is meant for the operators of the proxy.
+        # A proxy has its own `info`, such as a name and a version, for the people who operate the proxy.
         # The clients of a proxy get the information of the server behind the proxy.
         info = server.info if isinstance(server, Server) else None
         card = ServerCard(
@@ -135,7 +135,7 @@ class Card:
             check_text("title", card.title)
         if info is not None and info.name not in (self.name, name_in(self.name)):
             # docs/discovery.md, Consistency with Runtime Behavior: the card SHOULD NOT contradict the server.
-            # Clients compare the card with the server, and warn users of differences.
+            # Clients compare the server card with the running server, and warn users of differences.
             logger.warning("the card says %s, but clients will see the server name %r", self.name, info.name[:200])
         return card
 

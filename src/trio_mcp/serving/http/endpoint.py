@@ -293,7 +293,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         # Without the end of the body, keys of a nested object could be mistaken for keys of the message.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
         # If the body is too long, it is probably the client's answer to a request of the server.
-        # If the body arrived too slowly, it may be any message.
+        # A body that arrived too slowly may be any message, so ignore it unless it is surely an answer.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
             return
         self._fail_question(message, session_id, None if caller is None else caller.principal.id, body.beginning)
@@ -353,7 +353,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         # Estimate the size as late as possible, because the estimate takes as long as decoding.
         if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):
             return False
-        # Admit a retry that has a `requestState`, because it replaces a waiting request in memory.
+        # Admit a client's retry, which has a `requestState`: it frees the memory of the request that waits for it.
         if load.parked and b'"requestState"' in body:
             return False
         unread = skipped(body[:_LOOKED_AT], body[-_LOOKED_AT:], _TOO_HEAVY)

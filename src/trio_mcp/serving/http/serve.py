@@ -152,7 +152,8 @@ async def serve_http(
                 "unix= can't be combined with listeners= or ssl_context=: unix= opens its own listener, without TLS"
             )
         # Web pages can't connect to a Unix socket, so no origins are allowed by default.
-        # A request with an Origin header can only come through a reverse proxy that the options don't declare.
+        # Requests from web pages (with an Origin header) reach a Unix socket only through a reverse proxy.
+        # To serve web pages through a reverse proxy, callers of this function must pass `allowed_origins`.
         origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts
     checks = host_checks_for(host if listeners is None and unix is None else None, origins, hosts)
     health, routes = options.get("health", False), options.get("routes", NO_ROUTES)

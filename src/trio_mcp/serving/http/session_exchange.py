@@ -122,7 +122,7 @@ class ClientSession(ABC):
         """The exchange that contains the requests of all POSTs of the session."""
         self.high_water = limits.high_water
         # Set a time limit for the client's answers to server-to-client requests.
-        # The server isn't notified if, for example, a proxy rejects the POST that contains such an answer.
+        # The server doesn't notice if a client's answer gets lost, for example because a proxy rejects its POST.
         self._connection.connection.outbound.answer_timeout = limits.answer_timeout
         self.client_channel: ClientChannel = _StandaloneChannel(self, self._outbox)
         """The channel for lines that don't belong to a request."""
@@ -336,7 +336,7 @@ class SessionExchange(PostExchange):
     def close_stream(self, retry: float) -> bool:
         if self.request is None or not self.request.revision.polling:
             return False
-        self.commit()  # `commit` has no effect if the response must be JSON
+        self.commit()  # turns the response into an event stream, unless the response must be JSON
         return self._stream is not None and self._stream.close_response(retry)
 
 

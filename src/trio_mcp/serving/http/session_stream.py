@@ -163,7 +163,8 @@ class SessionStream:
         if lines:
             text = self._append_to_log(lines)
             cursor = self._log.cursor(self.name)
-            self._finish_if_empty()  # call this after `cursor`, because the log may drop a finished stream at once
+            # Finish the stream only after its cursor was read, because the log may drop a finished stream at once.
+            self._finish_if_empty()
             if not source.is_over:
                 self._sent = cursor
                 return text

@@ -115,7 +115,7 @@ class StatelessExchange(PostExchange):
 
     def status_of(self, code: int) -> HTTPStatus:
         # 2026-07-28 streamable HTTP, Server Validation: the status MUST be 400, or 404 for an unknown method.
-        # If a handler raises an error with one of these codes, its reply has an ordinary status.
+        # Only this class sets `_header_error`: a handler's own error with the same code gets its usual status.
         if self._header_error is not None and self._header_error[0] == code:
             return self._header_error[1]
         return super().status_of(code)
@@ -123,8 +123,8 @@ class StatelessExchange(PostExchange):
     def leave(self) -> None:
         del self._open_streams[self]
         if not self.is_stream:
-            # The response is complete, so no message can turn it into a stream any more: replace the callback.
-            # Without the callback, the outbox and the exchange don't form a reference cycle.
+            # The response is complete, so the outbox's callback no longer needs to turn it into a stream.
+            # With `_drop` as the callback, the outbox and the exchange don't form a reference cycle.
             self.outbox.call_writer(_drop)
 
     def expire(self, now: float) -> None:
@@ -368,7 +368,7 @@ def check_headers(request: Request, head: RequestHead) -> CodedError | None:
     wrong = _differs(head, "mcp-protocol-version", version) or _differs(head, "mcp-method", request.method)
     if wrong is None and isinstance(name, str):
         # Clients MUST send the task's id in a header, for gateways (extension tasks, Routing Headers).
-        # Accept requests without the header: fastmcp 4.1 omits it, and a missing header doesn't mislead a gateway.
+        # Accept requests without `Mcp-Name`: fastmcp 4.1 omits it, and a missing header doesn't mislead a gateway.
         may_lack = parameter == "taskId" and "mcp-name" not in headers
         wrong = None if may_lack else _differs(head, "mcp-name", name, encoded=True)
     return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")

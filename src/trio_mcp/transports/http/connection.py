@@ -163,7 +163,7 @@ class HttpConnection(ResponseWriter):
                 return bounds.body_timeout
             case ConnectionPhase.LINGERING | ConnectionPhase.CLOSING:
                 return bounds.linger_timeout
-            case _:  # no time limit for other phases, because the application limits the time of each request
+            case _:  # no limit in phases such as SERVED, because the application limits the time of each request
                 return math.inf
 
     def shut_down(self, *, now: bool = False) -> None:

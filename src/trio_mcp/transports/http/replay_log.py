@@ -233,7 +233,7 @@ class ReplayLog:
             if finished is not None and not self._streams[finished].count:
                 self._forget(finished)
             elif self._oldest_first:
-                # If the server is short of memory, drop single events: it's unknown how much memory must be freed.
+                # If the server lacks memory, drop one event at a time: it's unknown how much memory must be freed.
                 self._drop_oldest(next(iter(self._oldest_first.values())), max(self.size - self._max, 1))
             elif self._awaited and self._is_too_much:
                 self._pop_awaited(self._streams[next(iter(self._awaited))])

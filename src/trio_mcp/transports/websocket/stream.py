@@ -227,7 +227,7 @@ class CoalescingStream(trio.abc.Stream):
         While bytes are buffered, no other task writes.
         """
         try:
-            with until_broken():  # the task that reads raises the error of a broken stream
+            with until_broken():  # ignore a broken stream here, because its reader raises the error
                 while True:
                     while not self._collected:
                         await self._wake.park()

@@ -227,7 +227,7 @@ class ChannelSubscriptions:
             try:
                 await self._publish(self._own, self._proof)
             except (StoreDown, Uncertain):
-                # Another connection publishes the check message, so its failure says nothing about this connection.
+                # The check message is sent over another connection, whose errors say nothing about this connection.
                 self._proof_received.set()
 
     def _receive(self, push: Sequence[Any]) -> None:

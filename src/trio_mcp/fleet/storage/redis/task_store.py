@@ -102,8 +102,8 @@ class RedisTaskStore:
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         """Store a new task record. See `TaskStore.create`."""
-        # This process must encrypt the record before Redis gets it, but only Redis knows the current time.
-        # So the times in the record are stored relative to the record's creation.
+        # This process must encrypt the record before it sends it to Redis.
+        # Only Redis knows the record's creation time, so the times in the encrypted record are relative to it.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
         args = [
             row.id,
@@ -190,8 +190,8 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # Claim the other tasks anyway.
-                # The unreadable task is leased, too, so that this error is logged at most once per lease.
+                # Claim the other tasks, although this task's record can't be read.
+                # No process claims the task before its lease ends, so this error is logged at most once per lease.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:

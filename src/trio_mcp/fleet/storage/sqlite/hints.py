@@ -196,7 +196,7 @@ class HintPoller:
                 logger.warning("ignored an invalid hint: %s", error)
                 self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
-            # During the poll, this replica may have reported a later record, so don't move the position back.
+            # This replica may have reported a later change during the poll, so keep its position in the change log.
             self._position = _FilePosition(now.file, now.hint, was.note)
         else:
             self.changes.notify([self._change_hint(found)])

@@ -102,7 +102,7 @@ class SQLiteStorage(FleetStorage):
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
-        # A file has only one session directory, so store the state of callers in another file.
+        # The callers' state needs its own `SQLiteSessionDirectory`. A file can have only one, so use another file.
         states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
