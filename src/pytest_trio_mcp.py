@@ -99,7 +99,8 @@ def mcp_era(request: pytest.FixtureRequest) -> Literal["legacy", "modern"]:
 
 @pytest.fixture
 def mcp_client_options() -> dict[str, Any]:
-    """Options for the fixture `mcp_client`, except for the era. An example is ``{"sampling": ...}``.
+    """Options for the fixture `mcp_client`, such as ``{"sampling": ...}``. They can't contain the option ``era``, which
+    the fixture `mcp_era` sets.
 
     See `trio_mcp.types.ClientSettings`.
     """

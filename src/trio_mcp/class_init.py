@@ -53,12 +53,14 @@ class Field(NamedTuple):
 
 
 def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -> dict[str, Any]:
-    """Return a class attribute that stores the fields of a class, so that `init_of` can find them."""
+    """Return a dictionary with one class attribute, which describes the fields of a class. If the class has this
+    attribute, `init_of` finds the fields."""
     return {_OWN: _OwnFields(hints, given, kw_only)}
 
 
 def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
-    """Return the ``__init__`` method for the class ``kind``, whose fields are stored by `own_fields`.
+    """Return an ``__init__`` method that sets the fields of the class ``kind``. The class must have the attribute that
+    `own_fields` returns.
 
     Return `None` if only attrs can generate the method.
     """

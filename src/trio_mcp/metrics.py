@@ -86,7 +86,8 @@ class Meters:
         meter.create_observable_gauge("trio_mcp.shared.up", [self._observe_links], "1", words)
 
     def watch(self, load: Load) -> None:
-        """Report the counts in ``load`` as metrics until ``load`` is garbage-collected."""
+        """Report the numbers of connections and requests that ``load`` counts as metrics, until ``load`` is
+        garbage-collected."""
         self._loads.add(load)
 
     def _observe(self, field: str, _: metrics.CallbackOptions) -> Iterable[metrics.Observation]:

@@ -223,8 +223,8 @@ _CLOSE: Final = 0.65
 
 
 def options_of(function: str) -> Mapping[str, str]:
-    """Return the options that the function ``function`` has in other SDKs. The values tell what to write in this
-    package."""
+    """Return the options that other MCP SDKs have for the function ``function``, with advice for each: what to write
+    with this package instead."""
     if function.startswith("serve_"):
         return _SERVE_OPTIONS
     if function == "http_app":  # `http_app` doesn't listen itself, so omit the options of listening sockets
@@ -272,7 +272,8 @@ _FROM_TRIO: Final = "unrecognized yield message"
 
 
 def explain(failure: BaseException) -> None:
-    """Add a note that says what to write, if the exception ``failure`` of a handler was caused by a known mistake."""
+    """If a known mistake in a handler caused the exception ``failure``, add a note to the exception that says how to
+    correct the handler."""
     pending = [failure]
     while pending:
         error = pending.pop()

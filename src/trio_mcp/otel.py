@@ -321,8 +321,8 @@ class ServerSpan:
         self._resumed_at: float | None = None
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Wrap the awaitable ``answer``, which runs the handler. The span then records when the handler first runs
-        after ``scope`` is cancelled."""
+        """Return an awaitable that wraps ``answer``, the awaitable that runs the handler. If ``scope`` is cancelled,
+        the span then records when the handler first continues."""
         return ResumptionObserver(answer, scope, self._resumed)
 
     def _resumed(self) -> None:

@@ -45,8 +45,8 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class BridgedContext(AbstractContextManager[V]):
-    """A trio context manager that one thread can enter and another thread can exit. Entering returns the trio value,
-    wrapped in the class ``view``.
+    """A context manager for threads around a trio context manager: one thread can enter it, and another thread can exit
+    it. Entering returns the value of the trio context manager, wrapped in the class ``view``.
 
     ``start`` starts it in the trio thread. An object that is garbage-collected is closed, and so are all others at the
     end of the interpreter. A first Ctrl-C is raised when everything has ended, a second one at once.

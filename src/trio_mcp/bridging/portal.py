@@ -62,7 +62,7 @@ class TrioPortal:
 
     @property
     def is_inherited(self) -> bool:
-        """True in a fork of the process, which has no trio thread."""
+        """True in a fork of the process that started this trio thread. The thread doesn't exist in the fork."""
         return os.getpid() != self._process
 
     def check_process(self) -> None:

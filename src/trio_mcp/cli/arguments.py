@@ -146,8 +146,8 @@ class SchemaReader:
 
     @property
     def exhausted(self) -> bool:
-        """True if this reader has spent all steps that it may spend on a schema. The limit prevents endless work for
-        large schemas."""
+        """True if reading a schema has taken more steps than this `SchemaReader` allows. The limit prevents endless
+        work for large schemas."""
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:

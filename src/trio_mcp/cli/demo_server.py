@@ -38,8 +38,8 @@ class EndTime:
 
 
 class LastWatch:
-    """The end times of the latest call of the tool `watch` and of this call's child task. The tool `last_watch` returns
-    them."""
+    """Two end times for the latest call of the demo tool `watch`: of the tool's handler, and of the child task that the
+    handler starts. The tool `last_watch` returns them."""
 
     def __init__(self) -> None:
         self.handler, self.child_task = EndTime(), EndTime()
@@ -64,7 +64,7 @@ FileCount = Annotated[int, msgspec.Meta(ge=1, le=1000, description="How many fil
 
 @server.tool
 async def pack(files: FileCount, ctx: RequestContext) -> str:
-    """Pack files into an archive, each in a tenth of a second."""
+    """Simulate packing files into an archive: the tool sleeps for 0.1 s for each file."""
     await ctx.log.info(f"packing {files} files")
     for done in range(1, files + 1):
         await trio.sleep(0.1)  # if the client cancels the call, this raises `trio.Cancelled`
@@ -134,7 +134,7 @@ class WatchEnd:
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 async def last_watch(ctx: RequestContext) -> WatchEnd:
-    """Return when the last watch and its child task ended, and why."""
+    """Return when the latest call of the tool `watch` and the child task of this call ended, and why."""
     last: LastWatch = ctx.lifespan
     return WatchEnd(os.getpid(), await last.handler.time(), await last.child_task.time(), last.reason)
 

@@ -275,6 +275,7 @@ class StandardDescriptors:
             self.hold_back()
 
     def close(self) -> None:
-        """Close the duplicates of the standard descriptors, without restoring the streams."""
+        """Close the copies of the file descriptors of standard input and standard output. The descriptors 0 and 1 stay
+        as they are."""
         os.close(self._input)
         os.close(self._output)

@@ -80,7 +80,8 @@ class CopiedToStderr:
     terminal is made `printable`."""
 
     def write(self, text: str, /) -> None:
-        """Copy ``text`` of the server to this process's standard error."""
+        """Copy ``text``, which the server process has written to its standard error, to this process's standard
+        error."""
         sys.stderr.write(printable(text) if sys.stderr.isatty() else text)
         sys.stderr.flush()
 

@@ -69,8 +69,8 @@ class Questions:
             scope.cancel(reason="the user dismissed the question")
 
     def leave_alone(self) -> None:
-        """Stop answering input requests, because the command is ending. The handlers of open requests wait until they
-        are cancelled."""
+        """Stop asking the user, because the command is ending. Open input requests stay unanswered: their handlers wait
+        until they are cancelled."""
         self._over = True
         for scope in self._open:
             scope.cancel(reason="the command is over")

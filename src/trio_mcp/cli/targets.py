@@ -172,8 +172,8 @@ def target_typed(
     stderr: TextSink | None = None,
     sign_in: SignIn | None = None,
 ) -> Target:
-    """Return the server that the user's TARGET ``typed`` names. ``typed`` is one string, or a sequence of words that
-    are a command.
+    """Return the server that the user has typed as TARGET. ``typed`` is one string, or a sequence of words that are a
+    command.
 
     With ``config``, a string is a name in that file. Otherwise a string is a URL, a Python file (``FILE.py`` or
     ``FILE.py:NAME``), a name in a well-known file of a host, or a command that is split as in a shell. A typed command

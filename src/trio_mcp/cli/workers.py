@@ -103,8 +103,8 @@ class WorkerLink:
             self._life.sendall(json.dumps(report).encode() + b"\n")
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
-        """Wait until the supervisor replaces this worker, then stop accepting connections. After some time for the open
-        connections, end the process with SIGTERM."""
+        """Wait until the supervisor replaces this worker, then stop accepting connections. Give requests on open
+        connections a little time, then end this process with SIGTERM."""
         await trio.lowlevel.wait_readable(self._life)
         for listener in listeners:
             listener.stop()

@@ -352,8 +352,8 @@ class Turn:
         self._over = False
 
     def yield_turn(self) -> None:
-        """Let another handler run while this handler calls a server. The called server may first send this client a
-        request, which needs a handler, and reply afterwards.
+        """Let another handler run while this handler waits for a server's response. Before the server responds, it may
+        send this client a request that needs a handler.
 
         Call `resume` once for each call of this method.
         """
@@ -378,8 +378,10 @@ class Turn:
             self._counts = True
 
     def close(self) -> None:
-        """Stop counting the handler, because it has ended. Background tasks that the handler started may still call
-        servers."""
+        """Stop counting this handler as running, because it has ended.
+
+        Background tasks that the handler started may still call servers.
+        """
         self._over = True
         self._release()
 

@@ -95,7 +95,7 @@ class _CacheEntry:
 
 @define(eq=False)
 class PendingAnswer:
-    """A request that was sent. Its response may be cached when it arrives."""
+    """A request whose response hasn't arrived yet. The client's cache may store the response."""
 
     partition: CachePartition
     request: RequestKey

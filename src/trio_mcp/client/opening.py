@@ -66,7 +66,8 @@ class LostInProbe(ConnectionLost):
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
-        """Convert ``lost`` to a `LostInProbe` exception with the same details."""
+        """Return ``lost`` as a `LostInProbe` exception, because the connection was lost before the server answered
+        ``server/discover``."""
         return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 

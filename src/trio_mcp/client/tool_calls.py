@@ -143,8 +143,8 @@ class ToolCalls:
             self._followed.pop(task, None)
 
     def leave(self) -> None:
-        """Cancel the tasks of all calls that are still waiting for a task, because the connection is about to be
-        closed."""
+        """Ask the server to cancel each MCP task whose result a call still waits for, because the connection is about
+        to be closed."""
         for task in self._followed:
             task.abandon()
 

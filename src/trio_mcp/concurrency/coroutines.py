@@ -49,8 +49,8 @@ class in_context(Generic[T]):
 
 
 class ResumptionObserver:
-    """An awaitable that runs ``answer``. It calls a function when ``answer`` first continues after a cancellation, and
-    another function when ``answer`` ends.
+    """An awaitable that wraps the awaitable ``answer`` and observes it. It calls one function when ``answer`` first
+    continues after a cancellation, and another function when ``answer`` ends.
 
     ``on_resumed`` is called at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally``
     begins. ``on_returned`` is called when ``answer`` has returned or raised. Neither may raise.

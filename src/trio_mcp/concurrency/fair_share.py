@@ -78,7 +78,7 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The `Caller` for the whole principal, network address or process that this object belongs to.
+        """The outermost `Caller` around this object: it stands for a whole principal, network address or process.
 
         This is the object itself, unless the object stands for a single connection, session or client.
         """
@@ -128,7 +128,8 @@ class Caller:
         return part
 
     def held(self, count: Callable[[Caller], int]) -> int:
-        """Return how much of a limit this `Caller` uses, plus how much each `Caller` that contains it uses.
+        """Return how much of a limit this `Caller` uses, plus how much the callers around it use. For example, a
+        connection is a `Caller` within the `Caller` of its network address.
 
         The result is for `leaves_enough`. A `Caller` that is ``alone`` doesn't count. ``count`` returns the amount of
         one `Caller`.
@@ -244,8 +245,8 @@ class HeldBytes:
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:
-        """Set the number of counted bytes of this object to ``size``. Sizes and increases of up to `UNCOUNTED` bytes
-        aren't counted.
+        """Record that the object, such as a log, now keeps ``size`` bytes in memory for its caller. Sizes and increases
+        of up to `UNCOUNTED` bytes aren't counted.
 
         Return true if the caller is still within its share.
         """
@@ -289,7 +290,7 @@ class EvictionQueue(Generic[T]):
         return self._counts[caller.whole]
 
     def add(self, caller: Caller, thing: T) -> None:
-        """Add the item ``thing`` for ``caller``."""
+        """Add the item ``thing`` to this collection, and count it for ``caller``."""
         whole = caller.whole
         self._of_callers.setdefault(whole, {}).setdefault(caller, {})[thing] = None
         self._counts[whole] += 1

@@ -193,12 +193,12 @@ class ActiveRuns:
                 self._runs.remove(run)
 
     def call_in_run(self, change: Callable[[], T]) -> T:
-        """Call ``change`` in the thread of the trio run that uses the object.
+        """Call ``change``, a function that changes a server, in the thread of the trio run that uses the server.
 
-        If no trio run uses the object, call ``change`` in this thread. Return the result of ``change``, or raise its
+        If no trio run uses the server, call ``change`` in this thread. Return the result of ``change``, or raise its
         exception. See `TrioRun.call`.
 
-        Raises `RuntimeError`, without any change, while runs in two threads use the object.
+        Raises `RuntimeError`, without any change, while runs in two threads use the server.
         """
         while True:
             with self._lock:

@@ -93,7 +93,7 @@ class HandlerLimit:
 
     @property
     def deadline(self) -> float:
-        """Time on trio's clock at which the handler is cancelled, unless the limit is paused before."""
+        """The time on trio's clock at which the handler is cancelled. It moves if the limit is paused."""
         return self._limit.deadline
 
     @contextmanager
@@ -125,7 +125,7 @@ def call_limits() -> tuple[TimeLimit, ...]:
 
 
 def latest_deadline() -> float:
-    """Return the time by which a call that this task makes now must end at the latest.
+    """Return the time on trio's clock at which a call that this task begins now is cancelled at the latest.
 
     Return `math.inf` if no limit applies. For a limit that restarts or pauses, its maximum counts.
     """

@@ -78,8 +78,7 @@ class ChangeSignal:
         self._sleeper.wake()
 
     async def next_poll(self) -> None:
-        """Wait until a change is signalled or the polling interval is over, so that the reader should check for
-        changes.
+        """Wait until a change is signalled or the polling interval is over. Then the reader should check for changes.
 
         If a change was signalled during the last check, return at once.
         """

@@ -203,8 +203,8 @@ class Work(Generic[T]):
             self._ident = None
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Await ``call`` for a worker thread that waits for a client's answer, and return the result. Meanwhile another
-        worker thread may run."""
+        """Await ``call``, which asks the client on behalf of this worker thread, and return the result. While this
+        thread waits for the client, another worker thread may run."""
         self._slot.ask()
         try:
             return await call()
@@ -327,12 +327,13 @@ class Workers:
                         self.queue[share] = None
 
     def add_abandoned(self, slot: WorkerSlot, work: Work[Any]) -> None:
-        """Record that ``work`` still runs in the abandoned thread of ``slot``."""
+        """Record that the worker thread that ``slot`` counts is abandoned: it still runs ``work``, although the call
+        was cancelled."""
         self._abandoned_calls[slot] = work
         self._has_logged = False
 
     def remove_abandoned(self, slot: WorkerSlot) -> None:
-        """Forget the call in the abandoned thread of ``slot``, because the thread has ended."""
+        """Forget the abandoned call of the worker thread that ``slot`` counts, because the thread has ended."""
         self._abandoned_calls.pop(slot, None)
 
     def refusal(self) -> CodedError:
@@ -374,7 +375,8 @@ class WorkerShare:
         share if its own calls wait."""
 
     def may_have(self, state: SlotState) -> bool:
-        """Return true if one more worker thread of the caller may enter the state ``state``, for example RUNNING."""
+        """Return true if the limits allow the caller one more worker thread in the state ``state``, for example
+        RUNNING."""
         held, share = 0, self
         while share is not None:
             if not share._caller.alone:
@@ -500,7 +502,7 @@ class WorkerSlot:
         await self._share.acquire(self)
 
     def release_on_behalf_of(self, _: object) -> None:
-        """Stop counting this thread, because it has ended.
+        """Stop counting the worker thread that this slot stands for, because the thread has ended.
 
         trio calls this method.
         """
@@ -509,7 +511,8 @@ class WorkerSlot:
         self.released.set()
 
     def ask(self) -> None:
-        """Let another thread run while this thread waits for the client's answer.
+        """Stop counting this thread as running while it waits for the client's answer. Then another worker thread may
+        run.
 
         Raises `CodedError` if too many threads wait.
         """
@@ -520,14 +523,15 @@ class WorkerSlot:
         self._move(SlotState.ASKING)
 
     async def resume(self) -> None:
-        """Wait until this thread may continue after it has received the client's answer.
+        """Wait until the limits allow one more running thread, so that this thread may continue with the client's
+        answer.
 
         A cancelled thread doesn't wait, because it is about to end.
         """
         await self._share.acquire(self)
 
     def abandon(self, work: Work[Any]) -> None:
-        """Let another thread run in place of this thread. This thread was abandoned, because ``work`` didn't end in
-        time after its cancellation."""
+        """Stop counting this thread as running, because its call ``work`` didn't end in time after a cancellation. Then
+        another worker thread may run."""
         self._share.workers.add_abandoned(self, work)
         self._move(SlotState.ABANDONED)

@@ -73,7 +73,7 @@ class Writer:
         return bool(self._shares)
 
     def enter(self, shares: LogShares) -> None:
-        """Write log records in the thread from now on, because a server starts.
+        """From now on, write log records in the log thread, because a server starts.
 
         The thread also reports how many records ``shares`` has suppressed.
         """
@@ -435,7 +435,8 @@ _route(logging.getLogger("trio_mcp"))
 
 
 def unlimited_logger(name: str) -> logging.Logger:
-    """Return a logger that writes in the log thread without a limit for each peer.
+    """Return a logger whose records are written in the log thread, without the usual limit on the log records that one
+    peer can cause.
 
     It is for logs that need a line for each event.
     """

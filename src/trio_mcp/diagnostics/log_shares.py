@@ -234,7 +234,8 @@ class LogShares:
         return [_record_of(*one) for one in told]
 
     def close(self, share: LogShare) -> list[logging.LogRecord]:
-        """Return the remaining reports of suppressed log records for ``share``, because its peer has disconnected."""
+        """Return the remaining reports about suppressed log records of one peer, which ``share`` counts. The peer has
+        disconnected."""
         told, now = list[_Report](), self._clock()
         with _lock:
             for count in share.counts.values():

@@ -157,8 +157,8 @@ class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CheckAck(CheckMessage, frozen=True):
-    """The acknowledgement of a `CheckMessage`. It lists the numbers of the requests that don't run on the replica that
-    sends it."""
+    """The answer to a `CheckMessage`. Of the forwarded requests in that message, it lists those that don't run on the
+    answering replica."""
 
 
 class MessageSeal:

@@ -49,7 +49,8 @@ _OUTCOMES: Final = {
 
 
 def pinned_fields(tool: Tool) -> JSONObject:
-    """Return the fields of a tool that an approval covers, as the server sent them.
+    """Return the fields of ``tool`` that need a new approval when the server changes them. The values are as the server
+    sent them.
 
     These are name, title, description, schemas and annotations.
 

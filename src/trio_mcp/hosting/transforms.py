@@ -54,8 +54,8 @@ class ToolTransform:
         return None
 
     def apply(self, tool: Tool) -> Tool:
-        """Return a copy of ``tool`` with the changes of this transform, except for a new name: the copy has the name
-        that the server uses."""
+        """Return a copy of ``tool`` with the title, description and input schema that this transform gives it. The copy
+        keeps the name that the server uses, even if the transform renames the tool."""
         hidden = [*self.presets, *self.hidden_arguments]
         words = {"title": self.title, "description": self.description}
         given = {key: value for key, value in words.items() if value is not None}

@@ -250,7 +250,8 @@ class Runs:
         self.publish(run)
 
     def publish(self, run: Run) -> None:
-        """Send the current state of ``run`` to all open pages."""
+        """Send the current state of ``run``, a request that the user has started, to all open pages of the web
+        inspector."""
         if run.number in self._runs:
             self._feed.publish(("run", run.number), run.as_json())
 

@@ -120,8 +120,8 @@ class Schemas:
         return schema
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
-        """Return whether any of ``schemas`` may become too large for validation when its references are expanded. The
-        schemas are results of `complete`.
+        """Return true if expanding the references in any of ``schemas`` may make it too large for validation.
+        ``schemas`` were returned by `complete`.
 
         Checking all schemas together is much faster, since they share definitions.
         """

@@ -190,8 +190,7 @@ class _APITool:
     _max_bytes: int
 
     def options(self) -> ToolOptions:
-        """Return the keyword arguments that register the tool. They come from the document's description of the
-        operation."""
+        """Return the keyword arguments that register a tool for this operation. They come from the OpenAPI document."""
         operation, data = self._operation, self._operation.data
         texts = [data[key] for key in ("summary", "description") if isinstance(data.get(key), str)]
         if operation.deprecated:

@@ -69,7 +69,8 @@ class CancelResult:
 
 
 def token_in(meta: dict[str, Any]) -> str | None:
-    """Return the cancel token in the ``meta`` of a call, or `None` if the token is missing or malformed."""
+    """Return the token by which the extension ``trio-mcp/cancelAcknowledged`` identifies a call, from ``meta``, the
+    ``_meta`` object of the call. Return `None` if the token is missing or malformed."""
     token = meta.get(CANCEL_TOKEN)
     return token if type(token) is str and _TOKEN.fullmatch(token) is not None else None
 

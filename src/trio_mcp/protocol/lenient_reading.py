@@ -48,7 +48,8 @@ class LenientReading:
         self._faults: list[str] = []
 
     def summary(self) -> str:
-        """Return a text that lists the first removed and replaced parts by their paths.
+        """Return a text that lists the paths of the first invalid parts of the JSON data that `repair` has removed or
+        replaced.
 
         It also contains the number of further parts.
         """

@@ -113,7 +113,8 @@ def is_plain(kind: Any) -> bool:
 
 
 def plain(kind: Any) -> Hook:
-    """Return a function that checks JSON data of the type ``kind``, which needs no conversion (see `is_plain`)."""
+    """Return a function that checks JSON data of the type ``kind``. This must be a type for which `is_plain` returns
+    true."""
     parts = union_parts(kind) or (kind,)
     accepted = {dict if part == dict[str, Any] else part for part in parts}
     words = "an object" if dict in accepted else " or ".join(_SCALARS[part] for part in parts)

@@ -115,8 +115,8 @@ class Writers:
 
 
 def refusal(kind: Any, revision: Revision) -> Write | None:
-    """Return a function that raises `NotExpressible`, or `None` if the protocol revision ``revision`` has the class
-    ``kind``."""
+    """Return `None` if the protocol revision ``revision`` can express values of the class ``kind``. Otherwise return a
+    function that raises `NotExpressible`."""
     first = getattr(kind, "_SINCE", revision.name)
     if first <= revision.name:
         return None

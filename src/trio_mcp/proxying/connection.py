@@ -322,7 +322,8 @@ class ReadingOrder:
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:
-        """Wait until no request that was read before ``request`` is waiting in this method.
+        """Wait while requests that were read before ``request`` also wait in this method. They continue first, in the
+        order in which they were read.
 
         The next waiting request continues when the caller of this method blocks.
         """

@@ -252,8 +252,8 @@ class Downstream(ABC):
 
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Forward a request of the upstream server that belongs to no known call to the client. Return the client's
-        response.
+        """Forward a request of the upstream server to this client, and return the client's response. It isn't known for
+        which call the server has sent the request.
 
         The request is for sampling, elicitation or roots.
 
@@ -374,8 +374,8 @@ class ProxyClient(Downstream):
         return (self.connection if scope is None else scope).exchange.party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Forward a request of the upstream server that belongs to no known call to the client. Return the client's
-        response.
+        """Forward a request of the upstream server to this client, and return the client's response. It isn't known for
+        which call the server has sent the request.
 
         Raises the errors of `Connection.request`.
 

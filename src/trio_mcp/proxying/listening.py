@@ -166,8 +166,8 @@ class ExtensionNotifications:
             stream.notify_plain(event.method.name, event.params)
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Send a notification of an extension, or queue it before the stream has started. ``size`` is its size in
-        bytes."""
+        """Send an extension's notification of ``size`` bytes to the client. If the client's SSE stream hasn't started
+        yet, queue the notification until then."""
         if self._stream is None:
             self._early.put(event, size)
         else:

@@ -86,7 +86,8 @@ class MemberFunction(UserFunction):
 @cache
 def _any_function() -> UserFunction:
     async def call_member(arguments: dict[str, Any]) -> Any:
-        """A placeholder that is never called, because registries need a function for each tool, prompt and resource.
+        """This placeholder is never called. It exists because registries need a function for each tool, prompt and
+        resource.
 
         The requests are forwarded to the member server.
         """

@@ -42,8 +42,8 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """Represents one client of a gateway in the connection to a member server, whose messages it forwards to this
-    client.
+    """Represents one client of a gateway in the connection to a member server. It forwards messages of that server to
+    the client.
 
     The client gets the member's logs and requests only within its calls in flight. The gateway itself notifies the
     client of changes.
@@ -63,7 +63,7 @@ class GatewayCaller(Downstream):
 
     @property
     def legacy(self) -> Revision | None:
-        """Always `None`, because a gateway's client gets a member server's messages only within calls."""
+        """Always `None`: for this client, no protocol revision allows messages of a member server outside of calls."""
         return None
 
     @property
@@ -91,7 +91,8 @@ class GatewayCaller(Downstream):
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request from the member server that belongs to no known call.
+        """Send the client a request of the member server, although it isn't known for which call the server has sent
+        the request.
 
         The request is sent within the client's latest call. Returns the client's response: see `ForwardedCall.ask`.
         """
@@ -125,7 +126,7 @@ class GatewayCaller(Downstream):
 
 
 class MemberUpstream(Upstream):
-    """The upstream server of a gateway's clients: one member server of the gateway's group.
+    """One member server of the gateway's group, as the upstream server that answers calls of the gateway's clients.
 
     Members' tasks aren't forwarded to clients: the gateway waits for the end of these tasks, since it has tasks of its
     own.
@@ -208,7 +209,8 @@ class Forwarder:
         raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is {state}; try again later")
 
     async def forward(self, scope: RequestScope, member: str, named: JSONObject) -> Forwarded:
-        """Forward the request of ``scope`` to a member server, and return the result.
+        """Forward a client's request, which ``scope`` represents, to the member server called ``member``, and return
+        the result.
 
         ``named`` are parameters that replace the request's own. Raises `CodedError` if the member fails or can't be
         called.

@@ -29,8 +29,8 @@ from .tasks import KnownTasks
 
 
 class Parties:
-    """Records which callers have cancelled a call to the upstream server, because a request from that server may belong
-    to a cancelled call.
+    """Records which callers have cancelled a call to the upstream server, because that server may still send requests
+    for the cancelled call.
 
     So a late request of that server isn't sent to the wrong client.
 
@@ -62,7 +62,7 @@ class Parties:
             raise
 
     def abandoned_only_by(self, party: object) -> bool:
-        """Return true if ``party`` is the only caller that has cancelled a call, or if no caller has.
+        """Return true if no caller other than ``party`` has cancelled a call to the upstream server.
 
         Without authorization, all clients of a modern HTTP endpoint count as one caller, although they may be different
         users. For such a caller, return true only if no call at all was cancelled.

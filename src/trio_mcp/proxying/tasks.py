@@ -148,8 +148,8 @@ class KnownTasks:
                 del self.waiting[task_id]
 
     def call_of(self, params: JSONObject) -> ForwardedCall | None:
-        """Return the forwarded call that waits for the MCP task of a server-to-client request. ``params`` are the
-        request's parameters.
+        """Return the forwarded call that waits for the MCP task to which a request of the server belongs. ``params``
+        are the request's parameters, which name the task.
 
         Returns `None` if the request belongs to no task, or if no call waits for the task.
         """
@@ -227,7 +227,7 @@ class WorkingTasks:
         self._ends = BoundedDict[str, float](_MAX_WORKING_TASKS)
 
     def end_time(self) -> float:
-        """Return the time, on trio's clock, at which the last unfinished task will have expired.
+        """Return the latest time, on trio's clock, at which any of the unfinished tasks expires.
 
         This is ``-inf`` if there are no tasks, and ``inf`` if a task never expires.
         """

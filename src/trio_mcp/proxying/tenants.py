@@ -101,7 +101,8 @@ class UpstreamPool:
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
-        """Record that the caller ``tenant`` uses its upstream connection again, or has closed it. Idempotent."""
+        """From now on, the pool may not close the upstream connection of the caller ``tenant`` to make room. The caller
+        uses the connection again, or has closed it. Idempotent."""
         self._idle.pop(tenant, None)
 
 
@@ -341,8 +342,8 @@ class Tenants:
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:
-        """Return the caller to which a request of ``principal`` belongs, and the upstream server to which that caller
-        is connected.
+        """Return the caller whose requests have the principal ``principal``, and the upstream server to which this
+        caller is connected.
 
         Returns `None` if there is no such caller, or if it isn't connected yet.
         """

@@ -430,7 +430,8 @@ class ListedTools:
         """A lock, so that only one caller at a time lists all tools."""
 
     def has(self, tool: str) -> bool:
-        """Return whether the headers of ``tool`` are known. If so, the tools needn't be listed."""
+        """Return true if the HTTP headers that calls of ``tool`` require are known. Otherwise the server's tools must
+        be listed before the call."""
         return self._all_listed or tool in self._headers
 
     def headers_of(self, tool: object) -> tuple[ParamHeader, ...]:

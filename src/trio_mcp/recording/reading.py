@@ -51,8 +51,11 @@ class ProcessStart:
 
     @property
     def ended_at(self) -> float:
-        """The time ``ready_at``. It is ``started_at`` if ``ready_at`` is unknown or, in a damaged recording, earlier
-        than ``started_at``."""
+        """The time at which the start of the process ended.
+
+        This is ``ready_at``, or ``started_at`` if ``ready_at`` is unknown or, in a damaged recording, earlier than
+        ``started_at``.
+        """
         return self.started_at if self.ready_at is None else max(self.ready_at, self.started_at)
 
 
@@ -129,8 +132,8 @@ class TimedRequest:
             tick.at += seconds
 
     def complete(self, other: TimedRequest) -> None:
-        """Fill in the missing times of this request from ``other``, the same request as the other side of the
-        connection has recorded it."""
+        """Fill in the missing times of this request from ``other``, the same request in the recording of the
+        connection's other side."""
         for field in TIMES:
             if getattr(self, field) is None:
                 setattr(self, field, getattr(other, field))
@@ -394,8 +397,8 @@ class RecordingReader:
             request.shift(seconds)
 
     def merge(self, other: RecordingReader | None) -> list[TimedRequest]:
-        """Return the requests of this recording and of ``other``. A request in both recordings gets the times from
-        both."""
+        """Return the requests of this recording and of ``other``, the recording of the connection's other side. A
+        request in both recordings is returned once, with the times that either side has recorded."""
         if other is None:
             return list(self.all())
         for client, server in ((self, other), (other, self)):

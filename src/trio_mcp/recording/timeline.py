@@ -138,7 +138,8 @@ class _StartedRequests:
             found.append(each)
 
     def last(self, name: tuple[str, RequestId, int], request: TimedRequest) -> TimedRequest | None:
-        """Return the last request with the key ``name`` that started before ``request``."""
+        """Of the requests that are stored under the key ``name``, return the latest one that started before
+        ``request``."""
         begins, found = self._found.get(name, ([], []))
         before = bisect_right(begins, request.started_at)
         return next((each for each in reversed(found[max(0, before - 2) : before]) if each is not request), None)

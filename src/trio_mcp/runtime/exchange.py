@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class ClientChannel(Protocol):
-    """Sends a client messages that don't belong to a running request. An example is the `Exchange` of a connection."""
+    """Interface for sending messages to a client outside of its running requests. For example, the `Exchange` of a
+    connection implements it."""
 
     @property
     def outbox(self) -> Outbox:
@@ -117,7 +118,8 @@ class Exchange:
             self._streams += 1
 
     def release(self, request: InboundRequest) -> None:
-        """Remove a request from this exchange, because it has ended or waits for its client's retry.
+        """Remove a request from the running requests of this `Exchange`, because the request has ended or waits for its
+        client's retry.
 
         Idempotent.
         """
@@ -180,8 +182,8 @@ class Exchange:
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
-        """Return the "Method not found" error for a request whose trio task already runs when its method proves
-        unavailable.
+        """Return the "Method not found" error for a request that already runs in a trio task. Only now has its method
+        turned out to be unavailable.
 
         Over HTTP, the error also sets the status, unless the response has already begun.
         """

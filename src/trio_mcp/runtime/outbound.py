@@ -399,7 +399,8 @@ class Outbound:
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
-        """Return the context variables of the only pending call that allows the peer to send its own requests.
+        """If exactly one pending call allows the peer to send its own requests, return the context variables of this
+        call.
 
         Return `None` if there is no such request, or more than one, or if the peer may still send requests for a
         cancelled call.

@@ -46,7 +46,7 @@ class Segment:
 
 @define(eq=False)
 class Owner:
-    """The sender of messages in the outbox, such as an outgoing request.
+    """A group of messages in the outbox that can be withdrawn together, such as the messages of an outgoing request.
 
     The lines of an owner can be withdrawn until they are written.
     """
@@ -182,7 +182,7 @@ class Outbox:
         return count > 0
 
     def write_nothing_now(self) -> None:
-        """From now on, let only the writer task write to the stream, and never the task that sends a message.
+        """From now on, only the writer task writes to the stream, and tasks that send messages just queue them.
 
         Before this call, the task that sends a line may write it at once.
         """
@@ -286,8 +286,8 @@ class Outbox:
             self._producers.unpark(count=count)
 
     async def room_of(self, owner: Owner, marks: int) -> None:
-        """Wait until fewer than ``marks`` times `high_water` bytes of messages of ``owner`` wait in the outbox.
-        Messages of other owners don't count."""
+        """Wait until the messages of ``owner`` in the outbox have fewer than ``marks * high_water`` bytes. Messages of
+        other owners don't count."""
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
             await self._blocked_in(self._watchers)
 

@@ -98,7 +98,7 @@ class ClientBindings:
             self._claimed[name] = issuer
 
     async def settle(self) -> None:
-        """Store which issuers the credentials of clients belong to, as `claim` has recorded.
+        """Store, for each OAuth client that was passed to `claim`, the issuer to which its credentials belong.
 
         Raises `AuthorizationError` if the credentials already belong to another issuer, or if the binding can't be
         stored. After such an error, don't send the credentials.

@@ -132,7 +132,7 @@ class SingleFlight(Generic[K, T]):
         cancelled or failed."""
 
     async def ask(self, key: K, question: Callable[[], Awaitable[T]], too_many: T) -> T:
-        """Call the async function ``question``, which computes the value for ``key``, and return its result.
+        """Return the value for ``key``, which the async function ``question`` computes.
 
         If another task is running a call with the same ``key``, wait for that call's result instead.
 

@@ -96,8 +96,8 @@ class VerifierUnavailable(Exception):
 
 
 class BuiltInVerifier(ABC):
-    """Base class of the token verifiers in this package. `Protected` passes to a verifier the resource for which tokens
-    must be issued."""
+    """Base class of the token verifiers in this package. `Protected` tells the verifier for which resource a token must
+    have been issued."""
 
     @property
     def _holds_for(self) -> float:

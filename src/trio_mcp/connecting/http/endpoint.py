@@ -318,7 +318,7 @@ def _has_method(data: bytes) -> bool:
 
 
 def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
-    """Put a message into the inbox that has arrived on a stream of the server, and not in the response to a request.
+    """Put the message ``data``, which the server has sent on a stream for messages outside of requests, into the inbox.
 
     Return false, and ignore the message, if it is a reply (2025-11-25 transports, Listening for Messages from the
     Server).

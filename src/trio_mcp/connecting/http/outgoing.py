@@ -101,7 +101,8 @@ class Sessions:
         return self._failure is not None
 
     def start(self, session: Session) -> None:
-        """Make ``session`` the current session, because the server has agreed to it. The session isn't open yet."""
+        """Make ``session`` the current session, because the server has agreed to it. The session opens later, when
+        ``notifications/initialized`` is delivered."""
         self.current, self._failure, self.is_wanted = session, None, False
         self.started_at = trio.current_time()
         self._messages.unpark_all()
@@ -384,7 +385,7 @@ class ToolHeaders:
         return headers
 
     def learn_reply(self, reply: Response) -> Response:
-        """Store the headers that tools in a reply to ``tools/list`` require.
+        """Store which HTTP headers the tools in the reply to ``tools/list`` require in their calls.
 
         Return the reply without the tools that `learn` leaves out.
         """

@@ -449,7 +449,8 @@ class OneWayPosts:
     async def send_failure(
         self, question: SessionQuestion, request_id: RequestId, failure: MCPError
     ) -> MCPError | None:
-        """Notify the server that its request ``request_id`` gets no answer. ``failure`` is the error of the delivery.
+        """Notify the server that its request ``request_id`` gets no answer. The client could not deliver its answer:
+        ``failure`` is the error.
 
         This sends a small error, repeatedly after growing delays, for up to a minute, as long as the server wants an
         answer. Returns `None`, or why the server could not be notified.

@@ -59,7 +59,7 @@ class PendingChange:
         self._refusal: Refusal | None = None
 
     def settle(self, refusal: Refusal | None) -> None:
-        """Record whether the change was stored.
+        """Record whether this change of the session state was stored in the shared storage.
 
         ``refusal`` is `None` if the change is stored; otherwise it is a function that makes the error response for
         requests that depend on the change.
@@ -95,8 +95,8 @@ class PendingChanges:
         return bool(self._writes)
 
     def apply(self) -> None:
-        """Set the connection's state to the stored session state, and apply the changes to it that are still being
-        written."""
+        """Set the connection's state to the stored session state, plus the changes that are still being written to the
+        storage."""
         told, state = self._session_state.current, self._served.state
         for write in self._writes:
             told = write.change(told)
@@ -244,7 +244,8 @@ class InitializeExchange(SharedExchange):
         self._session_state = session_state
 
     def commit(self) -> None:
-        """Do nothing. The session becomes valid only when the client gets the session id in the response."""
+        """Do nothing: the response doesn't begin before the session is open, because its headers contain the session
+        id."""
 
     def reply_at_once(self, line: bytes | None) -> None:
         if line is not None and self.request is not None and self.request.error is None:

@@ -154,8 +154,8 @@ class SessionServices:
             self._signals.pop((session_id, stream), None)
 
     async def notify_watchers(self) -> None:
-        """Receive notifications of changed SSE streams until cancelled, and set the signals that `watch_stream` has
-        returned for these streams."""
+        """Receive notifications about changed SSE streams until cancelled. For each changed stream, set the signals
+        that `watch_stream` has created for it."""
         async with self.replica.events.watch() as hints:
             async for hint in hints:
                 found = [*self._signals.values()] if isinstance(hint, HintsLost) else [self._signals.get(hint, ())]
@@ -185,8 +185,8 @@ class SessionServices:
         return self._seal.open(kind, message, form)
 
     def seal_state(self, session_id: str, text: bytes) -> bytes:
-        """Return the encoded session state ``text`` as it is stored. If the server has secrets, it is encrypted for
-        this session."""
+        """Return the encoded session state ``text`` in the form in which it is stored. If the server is configured with
+        secrets, the stored form is encrypted for this session."""
         return text if self._state_keys is None else self._state_keys.seal(text, encoded(session_id))
 
     def read_state(self, session_id: str, stored: bytes) -> SessionState | None:

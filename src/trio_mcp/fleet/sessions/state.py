@@ -193,8 +193,7 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 
 def change_listener(holder: str) -> Change:
-    """Return a function that changes the session state: only ``holder`` may write to the standalone GET stream from
-    then on.
+    """Return a function that records ``holder`` in the session state as the only writer of the standalone GET stream.
 
     This is the SSE stream that a client opens with GET.
     """

@@ -330,7 +330,7 @@ class StandaloneStream:
 
     @property
     def sent_cursor(self) -> str:
-        """The id of the last event of the standalone GET stream that a response has sent."""
+        """The id of the last event on the standalone GET stream that was sent to the client."""
         return f"{self._name}-{self._sent}"
 
     async def write(self, lines: Sequence[bytes], cursor: str) -> bool:

@@ -251,8 +251,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return max(0.0, self._drained_at - trio.current_time())
 
     async def ended(self) -> None:
-        """Wait until no request waits for its session to be read from the storage, and no session is served on this
-        replica.
+        """Wait until this replica no longer reads a session from the storage for a request, and no longer serves any
+        session.
 
         The wait for the storage ends at the latest when the time for the shutdown is over.
         """

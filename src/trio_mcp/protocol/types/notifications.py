@@ -159,7 +159,8 @@ _LISTS: Final[tuple[ChangedList, ...]] = ("tools", "prompts", "resources")
 
 
 def changing_lists(declared: ServerCapabilities) -> list[ChangedList]:
-    """Return the names of the lists whose changes a server with the capabilities ``declared`` reports to its clients.
+    """Return the names of the lists whose changes a server announces to its clients. ``declared`` are the server's
+    capabilities.
 
     The lists are tools, prompts and resources.
     """
@@ -176,7 +177,7 @@ def lists_in(asked: SubscriptionFilter) -> list[ChangedList]:
 
 
 def filter_of(lists: Collection[str], **others: list[str] | None) -> SubscriptionFilter:
-    """Return a subscription filter that selects the ``lists``.
+    """Return a subscription filter for changes of the lists that are named in ``lists``, such as ``tools``.
 
     ``others`` are the other members of the filter. Empty members are omitted.
     """

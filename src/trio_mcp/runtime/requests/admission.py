@@ -230,8 +230,8 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Let a cancelled request run, so that its handler can clean up. Until now, the request waited for the client's
-        retry or for its turn.
+        """Let the handler of a cancelled request run, so that it can clean up. Until now, the request waited for the
+        client's retry or for a free slot.
 
         The request needs the slot to clean up, and the slot may exceed the limit. Without counting the slot, a client
         could have any number of requests cleaning up.

@@ -66,7 +66,7 @@ class Ending:
         self._behind = result
 
     def end(self, scope: RequestScope, *, has_reply: bool) -> None:
-        """Record that the request of ``scope`` has ended, including its handler's trio tasks and their cleanup.
+        """Record that the request ``scope.request`` has ended, including its handler's trio tasks and their cleanup.
 
         ``has_reply`` is true if a reply was created, even if it wasn't sent. Synchronous.
         """

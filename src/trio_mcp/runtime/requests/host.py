@@ -154,7 +154,8 @@ class _ParkedHandler(Generic[T]):
 
 
 class Parking(Generic[T]):
-    """The parked handlers of a server or client, which wait until the client retries its request.
+    """Holds the parked handlers of a server or client. A parked handler waits for the retry of the request that it
+    handles.
 
     Each handler has a handle that is valid for one retry. Only the ``party`` for which a handler was parked can find
     it: a principal from any connection or, without a principal, the same connection (ruling 19). A handler stays for up
@@ -198,7 +199,8 @@ class Parking(Generic[T]):
         return None if handle is None else self._places[handle].parked
 
     def find(self, handle: bytes, party: object) -> T | None:
-        """Return the handler with this ``handle``, which waits until the client ``party`` repeats its request.
+        """Return the parked handler with this ``handle``, which only the client ``party`` can continue by retrying its
+        request.
 
         Return `None` if the handle is invalid or was already used.
         """
@@ -260,7 +262,8 @@ LATER: Final = _Later.LATER
 
 @value
 class Now:
-    """Result of `RequestHandler.answer_now` that answers a request at once, with ``result``."""
+    """Result of `RequestHandler.answer_now` if the request is answered at once. ``result`` is the result in the
+    response."""
 
     result: Any
 

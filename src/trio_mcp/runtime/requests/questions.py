@@ -66,7 +66,7 @@ _MOST: Final = 4 * 1024 * 1024
 
 
 def question_content(key: str) -> str:
-    """Return the part of an input request's key that depends only on its content.
+    """Return the part of ``key``, the key of an input request, that depends only on the content of the input request.
 
     The rest of the key is a number.
     """
@@ -219,7 +219,8 @@ class AnswerLog:
         return True
 
     def forget_earlier_run(self) -> None:
-        """Delete the records of the earlier run's input requests.
+        """Delete the records of the input requests that the handler made in its earlier run, before the server
+        restarted.
 
         The current run makes different input requests, or the handler has saved a checkpoint.
         """

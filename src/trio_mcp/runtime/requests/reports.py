@@ -170,7 +170,7 @@ class RequestLog:
         await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
     def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send the client details that help with debugging."""
+        """Send a log message with details for debugging to the client."""
         return self._log("debug", 0, data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:

@@ -368,7 +368,8 @@ class Link:
             logger.log(self._level, "Redis at %s can be used again", self._address)
 
     async def serve(self) -> None:
-        """Maintain the connections for scripts and commands until cancelled."""
+        """Until cancelled, keep connections to Redis open, on which Redis scripts and commands are sent. Replace
+        connections that are lost."""
         silence_coredis_logs()
         attempt = 1
         while True:

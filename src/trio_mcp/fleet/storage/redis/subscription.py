@@ -186,8 +186,8 @@ class ChannelSubscriptions:
                     self._receive(push)
 
         async def read_refusal() -> None:
-            """Wait for error replies from Redis, which it sends if it refuses a SUBSCRIBE command, and end the
-            subscription."""
+            """Wait for replies from Redis, and end the subscription when one arrives. An error reply means that Redis
+            has refused a SUBSCRIBE command. Any other reply is unexpected."""
             async with aclosing(connection.streamed_messages) as answers:
                 async for answer in answers:
                     if isinstance(answer, Exception):

@@ -154,8 +154,8 @@ class HintPoller:
 
     @asynccontextmanager
     async def watch(self, queues: HintQueues[T]) -> AsyncGenerator[HintQueue[T]]:
-        """Open a stream of the notifications in ``queues``. Changes before this call are only reported if the first
-        read of the file fails."""
+        """Open a stream of notifications about the changes that are stored in the SQLite file after this call. If the
+        file can't be read now, earlier changes may be reported later."""
         await self.poll()
         with queues.watch() as hints:
             yield hints
