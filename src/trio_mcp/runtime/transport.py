@@ -370,7 +370,8 @@ class HandlerSpan(Protocol):
     """Observes one incoming request while its handler runs."""
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, the awaitable that runs the handler, or an awaitable that wraps it.
+        """Return the awaitable that runs the handler: ``answer`` itself, or a wrapper around ``answer`` that observes
+        the handler.
 
         A wrapper can record the first step after the cancellation of ``scope``, and the end of the handler.
         """

@@ -75,8 +75,8 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Return the maximum number of items and members in an argument. Return `None` (no maximum) if the argument's types
-    include no set, and no other type that takes long to build.
+    """Return the maximum number of items and members in an argument. Return `None` (no maximum) unless the argument's
+    types include a set, or another type that takes long to build from many items.
 
     `is_checkable` counts the items and members. ``found`` lists the argument's types.
 
@@ -126,7 +126,8 @@ _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max
 
 
 def check_metadata(name: str, parameter: Parameter, hint: Any) -> None:
-    """Raise `TypeError` if the function parameter called ``name`` has a constraint of a package other than msgspec.
+    """Raise `TypeError` if ``parameter`` has a constraint of a package other than msgspec, such as pydantic's
+    ``Field(ge=1)``. ``name`` is the name of the function.
 
     The constraint may be in ``Annotated``, in the default, or in a field of a class. Other metadata in ``Annotated`` is
     ignored (PEP 593).
@@ -137,7 +138,7 @@ def check_metadata(name: str, parameter: Parameter, hint: Any) -> None:
 
 def check_fields(where: str, hint: Any) -> None:
     """Raise `TypeError` if a field of a class in the annotation ``hint`` has a constraint of a package other than
-    msgspec.
+    msgspec, such as pydantic's ``Field(ge=1)``.
 
     The error message begins with ``where``.
     """
@@ -265,8 +266,8 @@ def _check(where: str, name: str, hint: Any, default: Any) -> None:
 
 
 def fielded_classes(hint: Any) -> list[type[Any]]:
-    """Return the classes with fields, such as dataclasses, in the annotation ``hint`` and in the annotations of these
-    fields."""
+    """Return all classes with fields, such as dataclasses, that the annotation ``hint`` contains. Classes in the
+    annotations of their fields are included."""
     found: dict[type[Any], None] = {}
     ahead = [hint]
     while ahead:

@@ -28,8 +28,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 class ConnectedClient:
-    """A client that sent the server a notification. If the client uses a legacy protocol revision, the server can
-    request its roots.
+    """Describes the client to a handler that gets a notification from it. If the client uses a legacy protocol
+    revision, the server can request its roots.
 
     Each connection has exactly one such object, which you can keep and compare. An HTTP notification that belongs to no
     connection, as in modern revisions, gets a new object that describes its sender.
@@ -117,7 +117,8 @@ class Observer(Protocol):
         ...
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Send the extension notification ``row`` to the client, if the client declared that extension.
+        """Send an extension's notification, which ``row`` describes, to the client, if the client declared that
+        extension.
 
         ``params`` is an instance of the notification's parameter class.
         """

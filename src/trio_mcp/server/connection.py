@@ -316,7 +316,7 @@ class ServerConnection:
 
 
 class MiddlewareConnection(ServerConnection):
-    """A connection to a server that has middleware."""
+    """The class of a server's connections to clients, if the server has middleware."""
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request by calling the middleware, in the trio task that runs the request. See
@@ -337,7 +337,7 @@ class MiddlewareConnection(ServerConnection):
 
 
 class SharedConnection(MiddlewareConnection):
-    """A connection to a server that shares its state with other replicas.
+    """The class of a server's connections to clients, if the server shares its state with other replicas.
 
     If a client retries a request whose handler is parked in another replica, the connection forwards the retry to that
     replica.

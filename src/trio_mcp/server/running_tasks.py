@@ -79,8 +79,8 @@ class RunningTasks:
 
     @property
     def has_host(self) -> bool:
-        """True once a client has requested an MCP task. Before that, there are no task records. Any thread may read
-        this property."""
+        """True if this server has created its `TaskHost`, which runs MCP tasks. Otherwise there are no task records
+        yet. Any thread may read this property."""
         return self._host is not None
 
     @property

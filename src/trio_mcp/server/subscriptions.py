@@ -402,7 +402,7 @@ class ListenStream:
             self.notify_plain(row.name, unstructure(params, revision))
 
     def notify_plain(self, method: str, params: dict[str, Any]) -> None:
-        """Send an extension notification with ``params`` on the stream.
+        """Send an extension notification with ``params`` on the SSE stream of this subscription.
 
         While the outbox is full, notifications are dropped, so that a slow client can't block the sender. Two
         notifications are never merged, because their contents may differ.

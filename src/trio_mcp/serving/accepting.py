@@ -54,11 +54,12 @@ class Front(Protocol):
 
     @property
     def callers(self) -> CallersByAddress:
-        """The object that identifies the client of each accepted connection."""
+        """One object for all accepted connections, which identifies the client of each connection."""
         ...
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
-        """Serve the accepted connection ``stream`` until it ends. Its remote end is ``hop``.
+        """Serve the accepted connection ``stream`` until it ends. ``hop`` describes the client or proxy at its remote
+        end.
 
         `trio.serve_listeners` then closes the stream.
         """

@@ -184,8 +184,8 @@ class RemoteEnd:
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """Count this connection of a trusted proxy as a connection of ``caller``, if ``caller`` may have another
-        connection. Return whether it is counted.
+        """If ``caller`` may have another connection, count this connection of a trusted proxy for ``caller``, and
+        return true.
 
         Return false if ``caller`` already has its maximum of connections. The server can accept ``free`` more
         connections.

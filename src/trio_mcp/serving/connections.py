@@ -103,7 +103,8 @@ class ConnectionQuota:
         self._counted: list[Sized] = []
 
     def count(self, *connections: Sized) -> None:
-        """From now on, also count the connections in the collections ``connections`` towards the maximum."""
+        """From now on, also count the members of the collections ``connections`` towards the server's maximum number of
+        connections."""
         self._counted += connections
 
     def free(self) -> int:
@@ -227,8 +228,8 @@ class Connections:
 
 
 def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:
-    """Return the first connection of the caller with the greatest ``weight``. Return `None` if all callers have the
-    weight 0."""
+    """Find the caller for which the function ``weight`` returns the greatest number, and return the first connection of
+    this caller. Return `None` if ``weight`` returns 0 for all callers."""
     found: T | None = None
     most = 0
     for connection, caller in connections:

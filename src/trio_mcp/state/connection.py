@@ -596,7 +596,8 @@ def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def no_initialize(member: Message | Unreadable) -> Refused | None:
-    """Return the error event to use for the request ``initialize`` in a batch. Return `None` for any other message."""
+    """Return an error for the request ``initialize``, which must not be in a batch. Return `None` for any other message
+    in the batch."""
     if isinstance(member, Request) and member.method == "initialize":
         # MCP 2025-03-26, lifecycle page: a batch MUST NOT contain initialize.
         return refused(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
@@ -604,5 +605,6 @@ def no_initialize(member: Message | Unreadable) -> Refused | None:
 
 
 def refused(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:
-    """Return the event for a request of the peer that must be answered with the error ``code`` and ``message``."""
+    """Return a `Refused` event. It means that a request of the peer must be answered with the error ``code`` and
+    ``message``."""
     return Refused(ErrorResponse(request_id, code, message, data))

@@ -175,13 +175,13 @@ class RecordCodec:
 
     @property
     def forms(self) -> Sequence[bytes]:
-        """The identifiers of the row formats and secrets that this codec can decode. New rows get the first one as
-        `StoredRecord.form`."""
+        """Identifiers of the row formats that this codec can decode, one for each secret. New rows store the first
+        identifier as `StoredRecord.form`."""
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
-        """Return the hashes that the column ``scope`` may contain for tasks of ``scope``, one for each secret. New rows
-        get the first hash.
+        """Return the values of the column ``scope`` by which rows of this scope can be found: one hash for each secret
+        of this codec. New rows get the first hash.
 
         Without secrets, the only value is the encoded scope itself.
         """
@@ -189,8 +189,8 @@ class RecordCodec:
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
     def name_keys(self, name: str) -> Sequence[str]:
-        """Return the hashes that the column ``name`` may contain for tasks named ``name``, one for each secret. New
-        rows get the first hash.
+        """Return the values of the column ``name`` by which tasks with this name can be found: one hash for each secret
+        of this codec. New rows get the first hash.
 
         Without secrets, the only value is the encoded name itself.
         """

@@ -484,8 +484,8 @@ class Clock:
         return steady_time() / 1000
 
     def start(self, connection: sqlite3.Connection) -> None:
-        """Continue the clock whose state is stored in the opened SQLite file. If the file contains no clock state,
-        store one."""
+        """Read from the opened SQLite file how far the file's clock is ahead of the machine's monotonic clock. If the
+        file doesn't contain this for the current boot, start the clock now and store it."""
         boot = boot_id()
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:

@@ -158,8 +158,8 @@ class CoreQuestions:
         self._askers[task_id] = (*self._askers.get(task_id, ()), asker)
 
     def remove(self, task_id: str, asker: Asker) -> None:
-        """Remove ``asker``, which no longer waits for responses. Then another `Asker` may send the task's input
-        requests."""
+        """Remove ``asker``, which has sent input requests of the task and no longer waits for the responses. Then
+        another `Asker` may send these requests."""
         left = tuple(each for each in self._askers.pop(task_id, ()) if each is not asker)
         if left:
             self._askers[task_id] = left
@@ -313,7 +313,7 @@ _NO_ANSWER = "the answer to a question of a task must be an object"
 
 
 def encode_refusal(error: MCPError | None) -> bytes:
-    """Encode ``error`` for the task record. There, the error replaces a client's response to an input request.
+    """Encode ``error``, which is stored in the task record in place of the client's response to an input request.
 
     ``error`` is `None` if the client's response wasn't an object.
     """

@@ -148,8 +148,8 @@ class RequestTask:
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
-        """Start the background task after `TaskSettings.grace`, unless the response to the request is sent earlier.
-        Idempotent."""
+        """Turn the client's request into a background task after `TaskSettings.grace`. If the request is answered
+        earlier, no task is started. Idempotent."""
         if self._alarm is None:
             due = trio.current_time() + self._host.settings.grace
             self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
@@ -237,7 +237,8 @@ class RequestTask:
             raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
 
     def decline(self) -> None:
-        """Rule out a background task, because the response to the request contains the handler's input requests."""
+        """From now on, don't turn the request into a background task, because its response contains input requests
+        instead of a task."""
         if not self.has_started:
             self.phase = phase_after(self.phase, RunStep.DECLINE)
 
@@ -315,8 +316,8 @@ class RequestTask:
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a request of the handler to the client. Such requests can't be stored in the task record. See
-        `RequestScope.ask`."""
+        """Send a request of the handler directly to the client. Unlike an input request, it isn't stored in the task
+        record. See `RequestScope.ask`."""
         if self.client is None:
             raise NoBackChannel("cannot send a request to the client: the client that requested this task is unknown")
         return self.client.ask(method, params, on_progress)
@@ -368,8 +369,8 @@ class RequestTask:
 
     @property
     def is_at_risk(self) -> bool:
-        """True while the handler runs and must end before its lease expires, because another process may then run it
-        again.
+        """True while the handler runs, and another process may run it again after this process's lease has expired. The
+        handler must end before that.
 
         A handler that is never restarted may run longer than its lease: other processes can only record that the task
         has failed.
@@ -391,16 +392,16 @@ class RequestTask:
         return self.phase >= RunPhase.PERSISTING
 
     def acquire(self, record: TaskRecord, until: float) -> None:
-        """Run the handler with the claim in ``record``: its holder token, its number, and its lease until the time
-        ``until``.
+        """Record that this process has claimed the task, as ``record`` shows, and that its lease on the task expires at
+        the time ``until``.
 
         Until the time ``until``, no other process may run the task.
         """
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
-        """If this process has claimed the task once more, as ``record`` shows, continue the handler with that newer
-        claim.
+        """If ``record`` shows that this process has claimed the task again in a later `claim` call, continue the
+        handler under the new claim.
 
         The store's response to that claim was lost, or is still on its way.
 

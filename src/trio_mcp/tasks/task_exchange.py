@@ -110,7 +110,8 @@ class _RestartedExchange(TaskExchange):
 
 
 def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
-    """Return the exchange that stores the response to the request of ``task``, now that the task runs in ``host``."""
+    """Return an `Exchange` for the request of ``task``, which now runs in ``host``. It stores the response in the task
+    record instead of sending it."""
     scope = task.scope
     here = scope.exchange
     if scope.request.revision.tasks == "core":

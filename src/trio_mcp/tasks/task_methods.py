@@ -242,7 +242,8 @@ class OwnTasks:
         return iter([(task_id, f"own.{number}") for task_id, number in made.items() if number > start])
 
     def remove(self, scope: RequestScope, task_id: str) -> None:
-        """Remove the id of a task whose record was deleted."""
+        """Remove a task from the list of tasks that the request's connection has created, because the task's record was
+        deleted."""
         self._made.get(scope.exchange.at_once, dict[str, int]()).pop(task_id, None)
 
 

@@ -102,7 +102,8 @@ def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> Task
 def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
-    """Return the task record without the input requests with the keys ``given_up``, which the handler has cancelled.
+    """Return the task record without the input requests that the handler has cancelled. ``given_up`` are the keys of
+    these requests.
 
     Requests that were already answered are removed as well.
 

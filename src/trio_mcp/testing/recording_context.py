@@ -254,8 +254,8 @@ class RecordingContext(RequestContext):
             raise failure
 
     def cancel(self, reason: str | None = None, *, cause: CancelCause = CancelCause.PEER) -> None:
-        """Cancel the request of this context, as a client would. Afterwards, the context records no reports or
-        notifications.
+        """Cancel this context's request, as a client would. Afterwards, progress reports and notifications of the
+        handler aren't recorded.
 
         Only the first call has an effect.
         """

@@ -272,8 +272,8 @@ class MemoryTransport(FramedTransport):
         return len(message)
 
     async def aclose(self) -> None:
-        """Close both directions of the connection. The other transport can still receive the messages that were sent
-        before."""
+        """Close both directions of the connection. The transport at the other end can still receive the messages that
+        were sent before."""
         for pipe in (self._incoming, self._outgoing):
             pipe.closed = True
             pipe.changed.unpark_all()

@@ -293,7 +293,7 @@ class LastLines:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The last lines, oldest first. The newest line may be incomplete."""
+        """The last lines of the text that was passed to `write`, oldest first. The newest line may be incomplete."""
         rest = clean(self._rest.rstrip())
         return (*self._whole, rest)[-self._limit :] if rest else tuple(self._whole)
 

@@ -101,8 +101,8 @@ class Sessions:
         return self._failure is not None
 
     def start(self, session: Session) -> None:
-        """Make ``session`` the current session, because the server has agreed to it. The session opens later, when
-        ``notifications/initialized`` is delivered."""
+        """Make ``session`` the current session, because the server has agreed to it. It opens for other messages later,
+        when ``notifications/initialized`` was delivered or its delivery takes too long."""
         self.current, self._failure, self.is_wanted = session, None, False
         self.started_at = trio.current_time()
         self._messages.unpark_all()

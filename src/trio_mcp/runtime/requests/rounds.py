@@ -234,7 +234,8 @@ class Rounds:
     # Between two rounds
 
     def park(self) -> None:
-        """From now on, let `resumed` wait for the client's retry, because the input requests were sent."""
+        """From now on, make `resumed` wait until the client retries the request, because the response with the input
+        requests was sent."""
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:
@@ -242,7 +243,7 @@ class Rounds:
         self._responses = responses
 
     async def resumed(self) -> None:
-        """Wait until the client has retried and the request may continue, if the handler waits for a retry.
+        """If the handler waits for the client's retry, wait until the retry has arrived and the request may continue.
 
         Otherwise, return at once.
         """

@@ -267,8 +267,8 @@ class RequestRunner:
     # Rounds
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
-        """Answer the request of ``scope`` with the input requests ``questions``. Its handler then waits for the
-        client's retry.
+        """Send the input requests ``questions`` as the response to a request, which ``scope`` represents. The handler
+        of the request then waits for the client's retry.
 
         Synchronous. Raises `NotSerializable`, without any effect, if the input requests can't be encoded.
 
@@ -316,7 +316,8 @@ class RequestRunner:
             self.admission.wait(ticket, scope, None if self._tracer is None else trio.current_time())
 
     def hand_over(self, scope: RequestScope, runner: RequestRunner, exchange: Exchange, answer: Any) -> None:
-        """Send ``answer`` as the response to the request of ``scope`` while its handler still runs.
+        """Send ``answer`` as the response to a request, which ``scope`` represents, while the handler of the request
+        still runs.
 
         The handler continues in ``exchange``, within the limits of ``runner``. Synchronous.
         """
@@ -338,7 +339,8 @@ class RequestRunner:
         return scope
 
     def unpark(self, scope: RequestScope) -> None:
-        """Stop counting the request of ``scope`` as waiting for the client's retry, because the retry has arrived.
+        """Stop counting a request, which ``scope`` represents, as waiting for the client's retry, because the retry has
+        arrived.
 
         From now on, the ticket of the retry counts.
         """

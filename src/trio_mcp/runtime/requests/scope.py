@@ -464,7 +464,8 @@ class RequestScope:
     # Rounds and exchanges
 
     def park(self) -> None:
-        """Send nothing more until the client retries, because the request was answered with input requests."""
+        """Stop sending messages for this request until the client retries it, because the request was answered with
+        input requests."""
         assert self.rounds is not None, "nothing was asked"
         if self._reporter is not None:
             self._reporter.flush()

@@ -62,8 +62,8 @@ class ExtensionHandlers:
         return declared_in(revision, self._extensions, "server")
 
     def registration(self, row: Method, *, asyncio: bool = False) -> Callable[[F], F]:
-        """Return a decorator that registers a function as the handler of ``row``, a method of an extension. See
-        `Server.handles`."""
+        """Return a decorator that registers a function as the handler of an extension's method, which ``row``
+        describes. See `Server.handles`."""
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if not row.sent_by("client"):
@@ -154,7 +154,7 @@ class ExtensionHandlers:
             )
 
     def wants(self, row: Method) -> bool:
-        """Return whether a handler is registered for the extension notification ``row``."""
+        """Return whether a handler is registered for an extension's notification, which ``row`` describes."""
         return row in self._notification_handlers
 
     def call_notification_handler(self, row: Method, given: JSONObject, client: ConnectedClient) -> Any:

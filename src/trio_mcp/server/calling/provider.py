@@ -129,14 +129,15 @@ class Provider:
     """True if the function belongs to a handler that runs on asyncio."""
 
     def on_asyncio(self) -> Provider:
-        """Return a copy of this provider for a handler that runs on asyncio. The copy contains copies of the providers
-        of its own parameters."""
+        """Return a copy of this provider for a handler that runs on asyncio. The providers of the function's parameters
+        are copied as well."""
         needs = {name: needed.on_asyncio() for name, needed in self.needs.items()}
         return attrs.evolve(self, needs=needs, in_loop=True)
 
     @classmethod
     def of(cls, note: Provide, path: tuple[Callable[..., Any], ...] = ()) -> Provider:
-        """Return the `Provider` for the function in ``note``, after inspecting the function's signature.
+        """Return the `Provider` for the function that ``note`` contains. ``note`` is the `Provide` object in the
+        annotation of a parameter.
 
         ``path`` lists the functions that depend on this function, to detect cycles. Raises `TypeError` if the function
         can't be used.

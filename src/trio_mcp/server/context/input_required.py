@@ -247,8 +247,8 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
 
 
 def no_back_channel(scope: RequestScope) -> NoBackChannel | None:
-    """Return the error to raise if a handler sends an elicitation, sampling or roots request. Return `None` if this
-    client can receive such requests."""
+    """Return `None` if the request's handler can send elicitation, sampling and roots requests to the client. Otherwise
+    return the error that such a request raises."""
     method, revision = scope.request.method, scope.request.revision
     if not revision.server_requests and not method.may_ask:
         return NoBackChannel(f"{method.name} cannot ask its client in revision {revision}")

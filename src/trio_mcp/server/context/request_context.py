@@ -380,8 +380,8 @@ class RequestContext(ContextNames[L_co]):
         return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
-        """Return the error that elicitation, sampling and roots requests raise in a context without a client. Such a
-        context was created without a request.
+        """Return the error that elicitation, sampling and roots requests raise in this context, because the context was
+        created without a client's request.
 
         A subclass can override this method to explain the reason.
         """

@@ -301,7 +301,8 @@ class TaskContext:
         return None if restored is None else decode_value(restored)
 
     def restored_as(self, kind: type[T]) -> T | None:
-        """Return `restored` as an instance of ``kind``, for example a dataclass or ``list[int]``.
+        """Convert `restored`, the last checkpoint of the task's earlier run, to an instance of ``kind``, for example a
+        dataclass or ``list[int]``.
 
         Return `None` if there is no value. Raises `ValueError` if the value doesn't fit.
         """

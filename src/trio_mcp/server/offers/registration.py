@@ -100,8 +100,8 @@ class Registry(Generic[T]):
             self._texts.add(_LISTED(item))
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` if the name is taken in this registry, or in another registry that shows the entries of
-        this registry."""
+        """Raise `ValueError` if ``name`` is taken in this registry, or can't be used in a mirror, which shows the
+        entries of this registry elsewhere."""
         if name in self._items or name in self._disabled:
             raise ValueError(f"there is already a {self.kind} named {name!r}; remove it first")
         for mirror in self._mirrors:

@@ -125,12 +125,14 @@ class PinnedTools(Mirror[RegisteredTool]):
         self._pinned = pinned
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` if ``name`` is the name of one of the two search tools."""
+        """Raise `ValueError` if ``name`` is reserved: clients of a searchable server find and call its tools with two
+        tools of the server."""
         if name in (SEARCH, CALL):
             raise ValueError(f"server.searchable() uses the tool name {name!r}: choose another name for this tool")
 
     def add(self, name: str, item: RegisteredTool) -> None:
-        """List the new tool if it is pinned. See `Mirror.add`."""
+        """List the new tool if clients must see it without a search: the tool is pinned, or isn't meant for the model.
+        See `Mirror.add`."""
         if name in self._pinned or not _is_for_model(item.listed):
             super().add(name, item)
 
@@ -152,7 +154,7 @@ class ToolIndex(Mirror[RegisteredTool]):
         self._terms: dict[str, Counter[str]] = {}
 
     def check_free(self, name: str) -> None:
-        """Do nothing, because the index accepts every name."""
+        """Accept every name of a tool, because this search index reserves no names."""
 
     def add(self, name: str, item: RegisteredTool) -> None:
         """Index a tool if the model can see it. See `Mirror.add`."""

@@ -287,7 +287,8 @@ class Tools:
         params: CallToolParams,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Answer ``tools/call`` by running ``run``: the request's middleware, which in turn runs `call`.
+        """Answer ``tools/call`` with the result of ``run``, which runs the request's middleware. The middleware then
+        runs `call`.
 
         If the call is or becomes a task, the middleware is part of the task, and runs again if the tool runs again.
         """

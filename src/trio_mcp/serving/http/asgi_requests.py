@@ -150,8 +150,8 @@ class AsgiBody:
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
     def refuse(self, head: RequestHead) -> None:
-        """Record that a request was refused because of its head. The refusal limits how much of the body `drop`
-        receives.
+        """Record that the request was refused because of its head. `drop` may then discard a longer body: a body of
+        permitted length, unless the client waits for permission to send it.
 
         Most clients send the body before they read the response.
         """

@@ -48,7 +48,8 @@ class HttpRecordings:
         self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 
     def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
-        """Start to observe all requests of ``running``, the running server. Its own `Tracing` still observes them too.
+        """From now on, observe all requests of ``running``, the running server. The server's own `Tracing` object
+        continues to observe these requests.
 
         ``response_of`` returns the response to a request without a session.
         """
@@ -81,7 +82,8 @@ class HttpRecordings:
         return None if found is None else (found, 0)
 
     def next_sessionless(self) -> ExchangeReference | None:
-        """Return the recording for requests without a session, and the next request number in this recording."""
+        """Return the recording that contains all requests without a session, and the number of the next request in this
+        recording."""
         if self._sessionless is None:
             self._sessionless = self.recorder._start("server", "tcp")
         self._posts += 1
@@ -174,7 +176,8 @@ class RecordedExchange:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return the recording for the messages of this HTTP request. Only the response shows which recording this is.
+        """Return the recording that stores the messages of this HTTP request. Which recording it is depends on the
+        response, which may open a session.
 
         Call this when the status and the ``headers`` of the response are known.
         """

@@ -262,7 +262,7 @@ class HttpFront:
 
     @property
     def callers(self) -> CallersByAddress:
-        """The object that identifies the client of each connection: see `Front.callers`."""
+        """One object for all connections, which identifies the client of each connection: see `Front.callers`."""
         return self._endpoint.callers
 
     def _connection_to(self, stream: trio.abc.Stream, hop: RemoteEnd) -> HttpConnection:
@@ -363,7 +363,7 @@ async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **he
 
 
 def recordings_of(record: Recorder | str | os.PathLike[str] | None) -> HttpRecordings | None:
-    """Return the HTTP recordings for ``record``, the value of the option with this name. Return `None` if nothing is
+    """Return the object that records HTTP messages as the option ``record`` demands. Return `None` if nothing is
     recorded."""
     recorder = recorder_of(record)
     if recorder is None:
@@ -380,8 +380,8 @@ def endpoint_to(
     recordings: HttpRecordings | None,
     free_connections: Callable[[], int] | None = None,
 ) -> HttpEndpoint:
-    """Return an HTTP endpoint for ``running``, the running server. Its messages are recorded in ``recordings``, if
-    given."""
+    """Return an HTTP endpoint for ``running``, the running server. If ``recordings`` is given, the endpoint's messages
+    are recorded there."""
     if recordings is None:
         return HttpEndpoint(running, settings, nursery, free_connections)
     from .recorded import RecordedEndpoint

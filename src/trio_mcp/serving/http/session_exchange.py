@@ -220,8 +220,8 @@ class ClientSession(ABC):
             self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """Start a timer that calls ``ring`` after `Limits.priming_delay`, and return the timer. ``ring`` turns the
-        response to a POST into a stream."""
+        """Start a timer for the response to a POST, and return the timer. After `Limits.priming_delay`, the timer calls
+        ``ring``, which turns the response into an SSE stream."""
         return self._connection.connection.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
 
     # Streams

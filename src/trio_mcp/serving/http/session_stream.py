@@ -144,7 +144,8 @@ class SessionStream:
             self._response = None
 
     def detach(self) -> None:
-        """Store the stream's queued messages as events, because no response is sending the stream."""
+        """Store the stream's queued messages as events that the client can fetch later, because no HTTP response is
+        sending them now."""
         while lines := self.outbox.take_nowait():
             self._append_to_log(lines)
         self._finish_if_empty()

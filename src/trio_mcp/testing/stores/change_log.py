@@ -57,7 +57,7 @@ class ChangeLogSuite(TestedStorage):
             assert len(set(places)) == len(places)
 
     async def test_note_of_nothing_changes_nothing(self) -> None:
-        """Recording an empty list of changes leaves the cursor unchanged."""
+        """Recording an empty list of changes leaves the current cursor of the change log unchanged."""
         async with self.open_replica() as one:
             place = await current_cursor(one.changes)
             await one.changes.record([])
@@ -111,7 +111,8 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, places[4]) == {"tools", *expected}
 
     async def test_change_of_a_known_thing_forgets_no_other(self) -> None:
-        """The change log limits the number of different names, not the number of changes."""
+        """The change log limits the number of different names, so repeated changes with known names don't displace
+        other changes."""
         async with self.open_replica() as one:
             place = await current_cursor(one.changes)
             await one.changes.record(["prompts"])

@@ -162,8 +162,8 @@ class _LivenessTests(TestedStorage):
         raise AssertionError("each lease expired before the second heartbeat; the storage is too slow")
 
     async def test_replica_is_dead_when_its_lease_is_over(self) -> None:
-        """When the lease of a replica expires, the replica is dead. The next `heartbeat` call returns false, and makes
-        the replica alive again."""
+        """When a replica's lease expires, the replica is dead. The next `heartbeat` call revives it, and returns false
+        because the replica was dead before."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             await one.courier.heartbeat(lease_ms=100)

@@ -70,8 +70,8 @@ class _HolderTests(TestedStorage):
             assert await StreamUnderTest(two.events, "own").stream() == begun
 
     async def test_take_names_another_holder(self) -> None:
-        """After `take_over`, the stream's former writer can't append events. The stream keeps its events, their numbers
-        and its note."""
+        """After `take_over`, the former writer of an event stream can't append events. The stream keeps its events,
+        their numbers, and the note that `append` has stored with the stream."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -289,8 +289,8 @@ class _AppendTests(TestedStorage):
             assert (await log.stream()).note == b"two"
 
     async def test_append_that_comes_late_changes_nothing(self) -> None:
-        """If an `append` call is repeated after later events were stored, it returns true, and changes neither the
-        events nor the note."""
+        """If an `append` call is repeated after later events were stored, it returns true and changes nothing: neither
+        the events, nor the note that `append` stores with the stream."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"old")

@@ -77,7 +77,8 @@ class StreamUnderTest:
         return await self.events.read_after(self.session_id, self.name, 0, retention_ms=HOUR) is not None
 
     async def is_gone(self) -> bool:
-        """Return whether the stream doesn't exist, by trying to create it.
+        """Return true if the stream doesn't exist. To find out, try to create it, because reading it would extend the
+        lifetime of its session.
 
         This doesn't extend the lifetime of an existing session.
         """
@@ -154,8 +155,8 @@ class EventLimitTests(TestedStorage):
             assert await large.lines() == [b"b"]
 
     async def test_bytes_of_a_session_are_bounded_by_itself(self) -> None:
-        """The events of each session have their own limit of bytes. The line that `finish_dead` appends counts towards
-        it."""
+        """The total size of each session's events is limited separately. The last line that `finish_dead` adds to the
+        stream of a dead replica also counts."""
         async with self.open_replica() as one:
             theirs, ours = await open_stream(one.events, session_id="theirs"), await open_stream(one.events)
             assert await theirs.append(1, [bytes(100)] * 5, limit=500)
@@ -198,7 +199,8 @@ class EventLimitTests(TestedStorage):
         raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
     async def test_session_lasts_by_an_end_that_is_told_again(self) -> None:
-        """Repeating the call that finished an event stream extends the lifetime of the stream's session."""
+        """If the call that has finished an event stream is repeated, it also extends the lifetime of the stream's
+        session, because each call that uses a session does."""
         async with self.open_replica() as one:
             for keep in LENGTHS:
                 log = await open_stream(one.events, session_id=f"{keep}")

@@ -81,8 +81,8 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(one.sessions, "other", limit=2)
 
     async def test_full_directory_opens_no_other_session(self) -> None:
-        """`open` raises `StoreFull` if ``limit`` sessions exist and none may be evicted: all were used, and each
-        belongs to another caller."""
+        """`open` raises `StoreFull` if ``limit`` sessions exist and none may be evicted. Here none may, because each
+        session was used and each has a different caller."""
         async with self.open_replica() as one, self.open_replica() as two:
             await open_session(one.sessions, "one", limit=2, is_used=True)
             await open_session(two.sessions, "two", limit=2, is_used=True)
@@ -93,7 +93,8 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(two.sessions, "three", limit=2)
 
     async def test_caller_gets_as_many_sessions_as_it_leaves_for_others(self) -> None:
-        """Each caller can open at most half of the sessions that other callers leave free, rounded up."""
+        """If other callers have n of ``limit`` sessions, a caller can open at most half of the remaining ``limit - n``
+        sessions, rounded up."""
         async with self.open_replica() as one, self.open_replica() as two:
             for caller, share in ((b"ann", 4), (b"bob", 2), (ALL_BYTES, 1), (b"", 1)):
                 names = [f"{number} of {caller!r}" for number in range(share)]
@@ -154,8 +155,8 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fifth", b"ann", limit=7))
 
     async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
-        """If the directory is full and each caller has one session, a new caller's session replaces the unused session
-        with the least time left.
+        """In a full directory in which each caller has one session, the session of a new caller replaces an unused
+        session: the one with the least time left.
 
         It doesn't matter which caller opened that session.
         """
@@ -212,8 +213,8 @@ class SessionDirectorySuite(TestedStorage):
             assert len(opened_here) - len(ended) == 9
 
     async def test_sessions_that_have_ended_count_for_no_caller(self) -> None:
-        """Expired, deleted and evicted sessions no longer count towards the directory's limit, or towards their
-        caller's maximum."""
+        """Expired, deleted and evicted sessions no longer count towards the maximum number of sessions of a caller, or
+        of all callers."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(4):
                 await open_session(one.sessions, f"ann {number}", caller=b"ann", limit=8, is_used=True, idle_ms=1)
@@ -231,8 +232,8 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(two.sessions, "f", b"fay", limit=8) == "again 0"
 
     async def test_many_sessions_that_have_ended_hide_no_caller_that_has_the_most(self) -> None:
-        """A full directory finds the caller that has the most sessions now, even if many of another caller's sessions
-        have ended."""
+        """To evict a session, a full session directory chooses the caller that has the most sessions now. Sessions that
+        have ended don't count, however many there are."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(250):
                 each = (one, two)[number % 2]
@@ -463,7 +464,8 @@ async def read(sessions: SessionDirectory, session_id: str) -> StoredSession | N
 
 
 async def change_session(sessions: SessionDirectory, session_id: str, facts: bytes, was: bytes) -> bytes | None:
-    """Change the session, and return its new mark. If the directory refuses the change, return `None`."""
+    """Change the stored data of the session, and return the random mark of its new version. If the directory refuses
+    the change, return `None`."""
     mark = new_mark()
     return mark if await sessions.change(session_id, facts, expected_mark=was, mark=mark, idle_ms=HOUR) else None
 

@@ -238,7 +238,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(second) == {"over 0", "over 1"}
 
     async def test_task_that_was_given_up_is_claimed_after_tasks_that_wait_longer(self) -> None:
-        """If a process gives up a task, `claim` takes tasks that were already free before it takes this task."""
+        """If a process gives up a task, `claim` first returns the tasks that were free earlier, and then this task."""
         async with self.open_store() as store:
             held = await create(store, record("given up", holder="me"))
             free = await create(store, record("free"))
@@ -294,7 +294,7 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, claimed["one"], holder="me") is not None
 
     async def test_renewal_tells_which_tasks_are_lost(self) -> None:
-        """`renew` returns the tasks that the process has lost.
+        """`renew` returns the tasks whose leases the process can't renew, because it no longer holds the tasks.
 
         They have another holder, have ended, were given up or deleted, or their work is now done by code outside of a
         handler.

@@ -57,7 +57,8 @@ async def create(store: TaskStore, new: TaskRecord, **changes: Any) -> TaskRecor
 
 
 def next_of(record: TaskRecord, **changes: Any) -> TaskRecord:
-    """Return a copy of ``record`` as its next version, with a new mark. The copy isn't stored."""
+    """Return a copy of ``record`` as its next version, with new random bytes as the mark that identifies this version.
+    The copy isn't stored."""
     return attrs.evolve(record, version=record.version + 1, mark=new_mark(), **changes)
 
 
@@ -98,7 +99,8 @@ async def read_record(store: TaskStore, task_id: str) -> TaskRecord:
 
 
 async def wait_past(store: TaskStore, record: TaskRecord, moment: int) -> None:
-    """Wait until ``moment`` has passed on the clock of the store. ``record`` can be any task record in that store."""
+    """Wait until ``moment`` has passed on the clock of the store. To read the clock, read ``record``, which can be any
+    task record in that store."""
     while (await read_stored(store, record.id)).now <= moment:  # noqa: ASYNC110 - the store has its own clock
         await trio.sleep(0.001)
 
@@ -146,8 +148,8 @@ class Interruption:
 
 
 def interruptions() -> Iterator[Interruption]:
-    """Yield objects that cancel a call at its first wait, at its second wait, and so on, until a call ends with fewer
-    waits."""
+    """Yield objects that cancel a call while it waits: the first object at the call's first wait, the next at its
+    second wait, and so on. Stop when a call has ended before it could be cancelled."""
     for step in count(1):
         yield (interruption := Interruption(step))
         if not interruption.has_waited:
@@ -294,11 +296,10 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("two"), limit=1, scope_limit=1)
 
     async def test_void_refuses_a_creation_that_is_still_under_way(self) -> None:
-        """If the task id is unknown, `discard` returns false, and `create` refuses this id for a while.
+        """If the task id is unknown, `discard` returns false, and `create` refuses this id for a while, because a
+        `create` call with this id may still be under way.
 
-        Another `create` call with this id may still be under way.
-
-        A `create` call that is still under way then fails.
+        Such a `create` call then fails.
         """
         async with self.open_store() as store, self.open_store() as other:
             assert await store.discard("late", retention_ms=HOUR) is False
@@ -340,8 +341,8 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(other, "one") == new
 
     async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
-        """`change` is refused unless ``expected_mark`` is the record's current mark, which each change replaces by new
-        random bytes.
+        """`change` is refused if ``expected_mark`` isn't the mark of the stored record. A mark is random bytes that
+        identify one version of a record.
 
         This is true even if the version number matches.
         """
@@ -370,8 +371,8 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(store, "one") == new
 
     async def test_change_by_another_holder_is_refused(self) -> None:
-        """A process that has lost a task to another process can't change the task record, even if it knows the current
-        mark.
+        """If another process has claimed a task, the process that held the task before can't change its record, even if
+        it knows the mark of the current version.
 
         A call without a holder can always change it.
         """
@@ -406,8 +407,8 @@ class RecordTests(TestedTaskStorage):
                 assert one.mark == following.mark
 
     async def test_task_that_ends_has_no_holder(self) -> None:
-        """A task record no longer has a holder when its task has ended, or when code outside of a handler does the
-        task's work."""
+        """A task record names a holder, the process that runs the handler, only until the task ends or code outside of
+        a handler takes over the work."""
         async with self.open_store() as store:
             for name, phase in (("ends", TaskPhase.CANCELLED), ("leaves", TaskPhase.WORKING)):
                 one = await create(store, record(name, holder="me"))

@@ -141,7 +141,8 @@ _MOST_DIGITS: Final = 20
 
 
 class UnservedBody:
-    """The beginning and the end of a request body that was refused with ``status`` and ``reason``.
+    """A request body that the server has refused with ``status`` and ``reason``. Only its beginning and its end are
+    kept, to find the id of the JSON-RPC request in it.
 
     ``head`` is the head of the request, and ``caller`` its admitted sender. ``part`` is the part of the body that
     arrived before the refusal.
@@ -174,7 +175,8 @@ class UnservedBody:
 
     @property
     def tail(self) -> bytes:
-        """The last bytes of the refused body. Empty if the end of the body hasn't arrived."""
+        """The last bytes of a request body that this server has refused. Empty if the end of the body hasn't
+        arrived."""
         return bytes(self._end) if self._came == self._length else b""
 
 

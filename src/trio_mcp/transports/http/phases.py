@@ -117,7 +117,7 @@ class ConnectionLife:
         """The time of the first clock check in the current phase."""
 
     def enter(self, step: ConnectionStep) -> None:
-        """Change to the phase that follows the current phase after ``step``.
+        """Move the connection from its current phase to the next phase, which depends on ``step``.
 
         Raises `IllegalConnectionStep` if the step isn't allowed in the current phase. The phase then stays the same.
         """

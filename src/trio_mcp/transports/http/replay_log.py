@@ -112,8 +112,8 @@ class ReplayLog:
         return stream.name
 
     def cursor(self, name: str) -> str:
-        """Return the id of a stream's last event. If the stream has no event yet, return an id for an event without
-        data at its start."""
+        """Return the id of the last event of the stream ``name``. If the stream has no event yet, return the id of an
+        event without data, which begins the stream."""
         stream = self._streams[name]
         return stream.event_id(stream.last)
 

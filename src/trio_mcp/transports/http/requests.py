@@ -402,7 +402,8 @@ class RequestReader:
 
     @property
     def missing(self) -> int:
-        """How many more bytes of the current body should be read, at most `HttpBounds.max_dropped_bytes`.
+        """The number of bytes of the current body that haven't arrived. The result is at most
+        `HttpBounds.max_dropped_bytes`, because the server reads and drops no more of a refused body.
 
         This maximum also applies to a chunked body, whose length is unknown.
         """

@@ -60,8 +60,8 @@ class OutgoingBytes:
 
     @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a response half written
     def put(self, data: bytes, body: bytes = b"") -> bool:
-        """Write as much of ``data`` as possible without waiting. Return true if everything was written, and ``body`` is
-        empty.
+        """Write as much of ``data`` as possible without waiting. Return true if nothing is left to write: all of
+        ``data`` was written, and the response body ``body`` is empty.
 
         Only `write_all` writes ``body``, because copying a long body would take time.
         """
@@ -196,7 +196,8 @@ class _ResponseHeads:
         self._lines: dict[int, bytes] = {}
 
     def of(self, status: int) -> bytes:
-        """Return the status line and the Date header of a response with the HTTP status ``status``."""
+        """Return the first two lines of a response with the HTTP status ``status``: the status line and the Date
+        header. They are the same for all such responses within one second."""
         second = int(time.time())
         if second != self._second:
             self._second = second

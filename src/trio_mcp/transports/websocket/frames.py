@@ -37,7 +37,8 @@ _SHORT_HEADERS: Final = [_header(_TEXT, length, 0) for length in range(126)]
 
 
 def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
-    """Encode each message in ``messages`` as a text frame. Newlines separate the messages.
+    """Encode each message in ``messages`` as a WebSocket text frame. Newlines separate the messages in ``messages``,
+    and aren't part of the frames.
 
     Clients mask their frames (section 5.3).
     """
