@@ -64,7 +64,7 @@ FileCount = Annotated[int, msgspec.Meta(ge=1, le=1000, description="How many fil
 
 @server.tool
 async def pack(files: FileCount, ctx: RequestContext) -> str:
-    """Simulate packing files into an archive: the tool sleeps for 0.1 s for each file."""
+    """Pack files into an archive. This tool only simulates the work, and sleeps for 0.1 s for each file."""
     await ctx.log.info(f"packing {files} files")
     for done in range(1, files + 1):
         await trio.sleep(0.1)  # if the client cancels the call, this raises `trio.Cancelled`

@@ -245,7 +245,7 @@ class HeldBytes:
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:
-        """Record that the object, such as a log, now keeps ``size`` bytes in memory for its caller. Sizes and increases
+        """Record that an object, such as a log, now keeps ``size`` bytes in memory for its caller. Sizes and increases
         of up to `UNCOUNTED` bytes aren't counted.
 
         Return true if the caller is still within its share.

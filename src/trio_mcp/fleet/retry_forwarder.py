@@ -343,8 +343,8 @@ def _retry_message(scope: RequestScope, retry: RemoteRetry, number: int) -> Retr
 
 
 def _result_in(line: bytearray, scope: RequestScope) -> Any:
-    """Return the result in ``line``, the JSON-RPC response to the request of ``scope``. Raises `CodedError` for an
-    error response."""
+    """Return the result in ``line``, the JSON-RPC response to a request, which ``scope`` represents. Raises
+    `CodedError` for an error response."""
     if not line:
         raise replica_lost()
     match decode(line):

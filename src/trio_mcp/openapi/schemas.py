@@ -121,7 +121,7 @@ class Schemas:
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
         """Return true if expanding the references in any of ``schemas`` may make it too large for validation.
-        ``schemas`` were returned by `complete`.
+        ``schemas`` are results of `complete`.
 
         Checking all schemas together is much faster, since they share definitions.
         """

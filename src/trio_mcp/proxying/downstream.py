@@ -298,9 +298,9 @@ class Downstream(ABC):
 
     @contextmanager
     def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
-        """Count the request of ``scope`` as one of the client's calls in flight while the ``with`` block runs.
+        """Count a request, which ``scope`` represents, as a running call of the client while the ``with`` block runs.
 
-        Yields its `ForwardedCall`. ``known`` is `Upstream.calls`.
+        Yields the `ForwardedCall` of the request. ``known`` is `Upstream.calls`.
         """
         call = self.calls[scope] = ForwardedCall(scope, self, known)
         token = _current_call.set(call)

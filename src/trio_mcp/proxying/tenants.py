@@ -342,8 +342,8 @@ class Tenants:
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:
-        """Return the caller whose requests have the principal ``principal``, and the upstream server to which this
-        caller is connected.
+        """Find the caller to which a request of ``principal`` belongs. Return this caller, and the upstream server to
+        which it is connected.
 
         Returns `None` if there is no such caller, or if it isn't connected yet.
         """

@@ -111,7 +111,7 @@ class Exchange:
     # Held requests
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Register a running request in this exchange, so that the request is cancelled when the exchange ends.
+        """Register a running request in this `Exchange`, so that the request is cancelled when the `Exchange` ends.
         ``held`` is the request's `RequestScope`."""
         self._held[request] = held
         if request.method.streams:
@@ -131,21 +131,21 @@ class Exchange:
             self._emptied.unpark_all()
 
     def find(self, request: InboundRequest) -> RequestScope | None:
-        """Return the `RequestScope` of ``request``, or `None` if the request isn't registered in this exchange."""
+        """Return the `RequestScope` of ``request``, or `None` if the request isn't registered in this `Exchange`."""
         return self._held.get(request)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests that are registered in this exchange, oldest first."""
+        """Cancel all requests that are registered in this `Exchange`, oldest first."""
         for held in tuple(self._held.values()):
             held.abort(cause, reason)
 
     async def idle(self) -> None:
-        """Wait until no requests are registered in this exchange."""
+        """Wait until no requests are registered in this `Exchange`."""
         while self._held:
             await self._one_less()
 
     async def streams_idle(self) -> None:
-        """Wait until no subscription streams are registered in this exchange."""
+        """Wait until no subscription streams are registered in this `Exchange`."""
         while self._streams:
             await self._one_less()
 
@@ -206,7 +206,7 @@ class Exchange:
         raise NotImplementedError
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Send the reply to a request of this exchange.
+        """Send the reply to a request that is registered in this `Exchange`.
 
         ``None`` means that the request ended without a reply. If ``owner`` withdraws its waiting lines from the outbox,
         the reply is withdrawn too.

@@ -122,8 +122,8 @@ class Endings:
         return len(self._all)
 
     def enter(self, scope: RequestScope) -> None:
-        """Start to record how the request of ``scope`` ends, if the request has a ``trio-mcp/cancelAcknowledged``
-        token.
+        """Start to record how a request, which ``scope`` represents, ends. This applies only to a request with a
+        ``trio-mcp/cancelAcknowledged`` token.
 
         Called when the request is accepted or retried. Ignores a malformed token, and a token that a request in
         progress already uses.

@@ -300,7 +300,7 @@ def keeps_answers(scope: RequestScope) -> bool:
 
 
 def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> Awaitable[Any]:
-    """Send an elicitation, sampling or roots request to the client of ``scope``.
+    """Send an elicitation, sampling or roots request to the client whose request ``scope`` represents.
 
     The client's protocol revision and transport determine in which form it is sent. Return the answer as plain data.
     """

@@ -142,8 +142,8 @@ class ExtensionHandlers:
     # Notifications
 
     def check_broadcast(self, row: Method) -> None:
-        """Raise `ValueError` if the extension notification ``row`` cannot be sent to all clients. See
-        `Server.notify`."""
+        """Raise `ValueError` if an extension's notification, which ``row`` describes, cannot be sent to all clients.
+        See `Server.notify`."""
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if row.is_request or not row.sent_by("server"):
@@ -171,8 +171,8 @@ class ExtensionHandlers:
 
 
 def _parsed_handler(function: Callable[..., Any], row: Method, *, asyncio: bool) -> UserFunction:
-    """Wrap ``function`` as the handler of the extension method ``row``. Raises `TypeError` if the signature of
-    ``function`` doesn't fit."""
+    """Wrap ``function`` as the handler of an extension's method, which ``row`` describes. Raises `TypeError` if the
+    signature of ``function`` doesn't fit."""
     handler = UserFunction.of(function, asyncio=asyncio)
     if len(handler.names) > 1:
         raise TypeError(

@@ -274,7 +274,8 @@ def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBack
 
 
 async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:
-    """Send a request from the handler of ``scope`` to the client. The client runs the request as an MCP task.
+    """Send a request to the client, which runs the request as an MCP task. ``scope`` represents the client's request
+    whose handler needs the result.
 
     Wait for the task, and return its result as plain data. The client keeps the task for ``ttl`` seconds.
 

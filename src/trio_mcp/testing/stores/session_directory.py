@@ -299,7 +299,8 @@ class SessionDirectorySuite(TestedStorage):
                     assert await read(each.sessions, "one") == StoredSession(facts, mark)
 
     async def test_change_of_a_session_with_another_mark_is_refused(self) -> None:
-        """`change` does nothing unless ``expected_mark`` is the session's current mark, which each write replaces."""
+        """`change` does nothing if ``expected_mark`` isn't the session's mark, a random value that each write
+        replaces."""
         async with self.open_replica() as one, self.open_replica() as two:
             old = await open_session(one.sessions, "one")
             mark = new_mark()
