@@ -28,8 +28,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 class ConnectedClient:
-    """Describes the client to a handler that gets a notification from it. If the client uses a legacy protocol
-    revision, the server can request its roots.
+    """Describes a client to the handler of a notification that the client has sent. If the client uses a legacy
+    protocol revision, the server can request its roots.
 
     Each connection has exactly one such object, which you can keep and compare. An HTTP notification that belongs to no
     connection, as in modern revisions, gets a new object that describes its sender.
