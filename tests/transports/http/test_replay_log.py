@@ -83,7 +83,7 @@ def test_event_id_of_another_session_is_reported_as_unknown_at_replay() -> None:
 def test_event_id_that_no_stream_issued_is_reported_as_unknown_at_replay(change: str) -> None:
     kept = log()
     cursor = extended(kept, kept.open(), [b"a\n"])
-    with pytest.raises(BadCursor, match="this session has no (stream|event) with this"):
+    with pytest.raises(BadCursor, match=r"this session has no (stream|event) with this"):
         kept.after(change.format(cursor))
 
 
