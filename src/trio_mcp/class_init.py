@@ -59,8 +59,8 @@ def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -
 
 
 def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
-    """Return an ``__init__`` method that sets the fields of the class ``kind``. The class must have the attribute that
-    `own_fields` returns.
+    """Return an ``__init__`` method that sets the fields of the class ``kind``. `own_fields` creates the class
+    attribute that describes the fields.
 
     Return `None` if only attrs can generate the method.
     """

@@ -83,7 +83,7 @@ def test_budget_check_accepts_a_measurement_within_five_percent_of_the_instructi
     ],
     ids=["instructions", "calls", "bytes"],
 )
-def test_budget_check_reports_instructions_calls_and_bytes_above_the_budget_separately(
+def test_budget_check_reports_exceeded_python_instructions_calls_and_bytes_separately(
     over: dict[str, float], line: str
 ) -> None:
     assert faults(found(**over), RECORDED) == [line]

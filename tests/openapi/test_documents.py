@@ -53,7 +53,7 @@ def test_reference_to_another_document_without_a_loader_raises_value_error(uri: 
     [
         ({"$ref": "#/components/parameters/none"}, "has no target"),
         ({"$ref": "#anchor"}, "anchors are not supported"),
-        ({"$ref": "#/components/loop"}, "a reference refers to itself"),
+        ({"$ref": "#/components/loop"}, r"a \$ref in the document refers to itself"),
         ({"name": "p", "in": "nowhere", "schema": {}}, "must be in path, query, header or cookie, not in 'nowhere'"),
         ({"name": "a b", "in": "header", "schema": {}}, "is not a valid header name"),
         ({"name": "p", "in": "query", "schema": "text"}, "a schema must be an object, not 'text'"),

@@ -339,7 +339,7 @@ async def test_call_made_after_the_connection_has_ended_fails_with_connection_lo
             await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
-async def test_requests_of_a_connection_that_the_application_cancels_get_cancel_cause_parent(
+async def test_connection_cancelled_by_the_application_gives_its_requests_the_cancel_cause_parent(
     autojump_clock: MockClock,
 ) -> None:
     async with serving() as this:

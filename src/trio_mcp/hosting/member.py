@@ -118,7 +118,7 @@ class Member:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
         # Always pass a callback, because a modern server reports list changes only to a client with a callback.
-        # `MemberListing` handles a change before the callback runs.
+        # The callback does nothing: `MemberListing` has already handled the change of the list when the callback runs.
         given: ClientOptions = {"on_list_changed": lambda _: None, **options, **description.options}
         self._options = options_for_member(name, given)
         settings = ClientSettings(**self._options)

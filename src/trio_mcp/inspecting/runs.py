@@ -63,8 +63,8 @@ class PageFeed:
 
     @contextmanager
     def opened(self) -> Generator[PageStream]:
-        """Open an SSE stream of events for another inspector page. The first events contain the complete current
-        state."""
+        """Open the SSE stream of a browser that has opened the inspector's page. The first events contain the complete
+        current state."""
         page = PageStream(self._snapshot)
         self._pages.add(page)
         try:

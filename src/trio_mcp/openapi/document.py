@@ -137,7 +137,7 @@ class Document:
             if not isinstance(members.get("$ref"), str):
                 return members, base
             value, base, _ = self.target(members["$ref"], base)
-        raise ValueError("a reference refers to itself")
+        raise ValueError("a $ref in the document refers to itself, directly or through other references")
 
     def _document(self, uri: str, reference: str) -> JSONObject:
         if uri not in self._loaded:

@@ -157,8 +157,8 @@ _COMPARED: Final = 20
 
 
 class _OpenRequests:
-    """The requests that have no response yet, by origin and by HTTP exchange (see `RecordedEntry.post`). Each method
-    takes constant time."""
+    """The requests that have no response yet, by the side that sent them (`Origin`) and by the HTTP POST that contained
+    them (`RecordedEntry.post`). Each method takes constant time."""
 
     def __init__(self) -> None:
         self._open = set[TimedRequest]()

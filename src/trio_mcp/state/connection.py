@@ -323,7 +323,7 @@ class ConnectionState:
         if reply is None:
             return Unread(message.reason)
         if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
-            # To a server's unreadable line, reply only if the line is a request that was too long.
+            # If a server sends a line that can't be read, reply only if the line was a request, but too long.
             # Don't reply to a line that may be printed text: a server that is printing doesn't read its input.
             # If the client replied to all printed lines, the server's input could fill up, and both would wait forever.
             return Unread(message.reason)

@@ -98,7 +98,7 @@ class Database:
 
 @define(eq=False)
 class _QueuedCall(Generic[T]):
-    """A function that waits for its turn to use the database connection, and later its result or error."""
+    """A queued function that uses the database connection when its turn comes, and later its result or error."""
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None

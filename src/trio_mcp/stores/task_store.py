@@ -435,10 +435,10 @@ _FAILURE_MEMORY: Final = 30.0
 def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
-    """Return a copy of the new task record ``new`` with the store's times, and with its position in the order of the
-    scope's records. ``now`` is the store's time.
+    """Return a copy of the new task record ``new`` in which the task store's clock and position are filled in.
 
-    The position is after ``last_position``, the last position in the record's scope.
+    ``now`` is the time on the store's clock. The position orders the records of a scope, and is after
+    ``last_position``, the last position in the record's scope.
     """
     expires = None if ttl_ms is None else now + ttl_ms
     return attrs.evolve(

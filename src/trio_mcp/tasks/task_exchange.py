@@ -77,7 +77,7 @@ class TaskExchange(Exchange):
         return self.task is not None and self.task.has_ended
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Do nothing, because the background task ``task`` already keeps a reference to its request."""
+        """Do nothing. Other exchanges keep a reference to the request here, but ``task`` already has one."""
 
     def release(self, request: InboundRequest) -> None:
         if self.task is not None:

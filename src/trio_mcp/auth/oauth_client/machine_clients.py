@@ -208,7 +208,7 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
 def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Machine[Grant]:
-    """Return the tokens that the authorization server issues for a grant of the enterprise's identity provider.
+    """Return the tokens that the authorization server issues for a grant by the identity provider of the enterprise.
 
     Finds the authorization server, exchanges the user's token (``subject_token``) at the identity provider for an
     authorization grant, and exchanges this grant for the tokens.

@@ -104,8 +104,8 @@ class HttpTransport(FramedTransport):
         await self._nursery.start(receive_all, self._endpoint, self._replied)
 
     def _replied(self, request_id: RequestId | None) -> None:
-        """Close the response to a POST soon, because the reply to its request has arrived on the server's separate
-        stream (HTTP+SSE)."""
+        """In HTTP+SSE, stop waiting for the response to the POST of the request ``request_id``, because the request's
+        result or error has arrived on the server's separate stream."""
         if request_id is not None and (posted := self._requests.get(request_id)) is not None:
             posted.abandon()
 

@@ -375,7 +375,7 @@ class ResumedStreams:
                 stream.close()
 
     def close_all(self) -> None:
-        """End all responses on this replica that continue SSE streams."""
+        """End all HTTP responses on this replica in which clients have resumed an SSE stream."""
         self.expire(math.inf)
 
     def notify_resumed(self, receiver: str, name: str, replica: str) -> None:

@@ -107,8 +107,8 @@ class SessionRouter:
             raise SessionEnded
 
     def _route_batch(self, batch: Batch, body: bytes) -> tuple[list[Delivery], Batch | None]:
-        """Return functions that forward some messages of a batch to other replicas, and a batch of the messages that
-        this replica must handle."""
+        """Divide a batch between replicas. Return the functions that forward messages to other replicas, and a batch
+        of the messages that this replica must handle."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
         steps = [

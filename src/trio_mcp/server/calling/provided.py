@@ -144,7 +144,7 @@ class _LoopValues(_ProvidedValues):
             raise
 
     def begin_grace(self) -> None:
-        """Do nothing: an asyncio task needs no grace period, because its cleanup can wait even after a cancellation."""
+        """Do nothing: a cancelled asyncio task may still await in its cleanup, so it needs no grace period."""
 
 
 class InjectedHandler:

@@ -308,8 +308,8 @@ def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return a copy of ``value`` in which plain data replaces content blocks, and other objects that msgspec wouldn't
-    encode as clients expect."""
+    """Return a copy of ``value`` that contains only plain data. Content blocks, and other objects that msgspec wouldn't
+    encode as clients expect, are replaced by plain data."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):

@@ -190,8 +190,8 @@ class Registry(Generic[T]):
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
-        """Yield the names of the entries (such as tools) that this caller can see. The first entry follows the entry
-        with the serial number ``after``."""
+        """Yield the names of the entries (such as tools) that this caller can see, in the order of their serial
+        numbers. Entries up to the serial number ``after`` are skipped."""
         # Cache the result, because checking the scopes of a thousand tools is slow.
         shown: dict[frozenset[str], bool] = {}
         for name, serial in list(self._serials.items()):

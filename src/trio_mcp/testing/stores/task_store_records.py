@@ -48,9 +48,9 @@ def record(task_id: str, **changes: Any) -> TaskRecord:
 
 
 async def create(store: TaskStore, new: TaskRecord, **changes: Any) -> TaskRecord:
-    """Create a task record that lasts an hour. ``changes`` override these arguments of `TaskStore.create`.
+    """Create a task record whose lease, time to live and retention are an hour each, and return it.
 
-    The default limits are too high to be reached.
+    ``changes`` override the arguments of `TaskStore.create`. The default limits are too high to be reached.
     """
     times = dict.fromkeys(("lease_ms", "ttl_ms", "retention_ms"), HOUR)
     return await store.create(new, **{**times, "limit": 1_000_000, "scope_limit": 1_000_000, **changes})
