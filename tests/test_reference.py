@@ -93,9 +93,8 @@ def in_cell(sentence: str) -> str:
 def page(section: str) -> str:
     """The text of the page of a section: each name with its signature and its members."""
     module = section if section.startswith("trio_mcp.") else "trio_mcp"
-    parts = [
-        f"# {section}\n\n`from {module} import …`. For the names of all modules, see [API reference](../reference.md).\n"
-    ]
+    index = "For the names of all modules, see [API reference](../reference.md)."
+    parts = [f"# {section}\n\n`from {module} import …`. {index}\n"]
     for told in sections()[section]:
         parts.append(f"## {told.name}\n")
         if told.parameters is not None:
