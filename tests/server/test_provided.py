@@ -764,7 +764,7 @@ async def test_server_wide_dependency_added_to_a_running_server_raises() -> None
         @server.tool
         async def show(value: Annotated[str, Provide(settings, once=True)]) -> None: ...
 
-        assert "settings has once=True, so it is entered when the server starts" in await text_of(client, "show")
+        assert "settings has once=True, so the server creates its value when it starts" in await text_of(client, "show")
 
 
 # In tests

@@ -115,8 +115,8 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         where = f"{_ANNOTATION} at {clean('/'.join(place.keys())[:_SHOWN]) or 'the root of the schema'}"
         if not place.is_property:
             raise ValueError(
-                f"{where}: an argument that a header repeats must be a property that is reachable from the root "
-                'of the schema only through "properties"'
+                f"{where}: an argument that is also sent as an HTTP header must be a property that is reachable "
+                'from the root of the schema only through "properties"'
             )
         name, kind = place.schema[_ANNOTATION], place.schema.get("type")
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
@@ -125,8 +125,9 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         if kind not in _KINDS:
             shown = repr(kind[:_SHOWN]) if isinstance(kind, str) else "none" if kind is None else "several"
             raise ValueError(
-                f'{where}: an argument that a header repeats must have one "type": string, integer or boolean, '
-                f"but has {shown}. If the argument is optional, give it a default of that type instead of null"
+                f'{where}: an argument that is also sent as an HTTP header must have one "type" (string, integer '
+                f"or boolean), but has {shown}. If the argument is optional, give it a default of that type instead "
+                "of null"
             )
         header = ParamHeader(tuple(place.keys()[1::2]), _PREFIX + name)
         if (other := found.setdefault(name.lower(), header)) is not header:
@@ -143,7 +144,8 @@ def _may_ask(schema: Mapping[str, Any]) -> bool:
     """
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
-    # If the schema can't be encoded, or is nested too deeply, the caller must search the objects of the schema.
+    # The text can't be searched for x-mcp-header if the schema can't be encoded, or is nested too deeply.
+    # So the caller must search the schema's objects.
     except (TypeError, ValueError, RecursionError):
         return True
 

@@ -200,12 +200,17 @@ def _origin(given: str) -> str:
 def _text(option: str, given: Any) -> str:
     if not isinstance(given, str):
         raise _unusable(
-            option, given, "each entry must be a string", 'write a list of strings, as in ["mcp.example.com"]'
+            option,
+            given,
+            "a host name or an origin must be a string",
+            'write a list of strings, as in ["mcp.example.com"]',
         )
     if not given:
-        raise _unusable(option, given, "an entry must not be empty", "remove it")
+        raise _unusable(option, given, "a host name or an origin must not be empty", "remove it")
     if given != given.strip() or any(character.isspace() for character in given):
-        raise _unusable(option, given, "an entry must not contain spaces", "write each name as a separate entry")
+        raise _unusable(
+            option, given, "a host name or an origin must not contain spaces", "write each name as a separate entry"
+        )
     if not given.isascii():
         raise _unusable(option, given, "a host name must be ASCII", 'write its ASCII form, "xn--…"')
     return given.lower()
@@ -220,14 +225,14 @@ def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
         raise _unusable(
             option,
             given,
-            "an entry must not contain a path, a query or a fragment",
+            "a host name or an origin must not contain a path, a query or a fragment",
             "remove everything after the host and port",
         )
     if "@" in text:
         raise _unusable(
             option,
             given,
-            "an entry must not contain a user name",
+            "a host name or an origin must not contain a user name",
             "remove the user name, the password, and the @",
         )
     name, colon, port = text, "", ""

@@ -59,8 +59,9 @@ class _ProvidedValues:
                 return shared[used.function]
             if used is provider:
                 raise RuntimeError(
-                    f"{name_of(used.function)} has once=True, so it is entered when the server starts, but its handler "
-                    "was added later: add the handler before the server starts, or leave out once=True"
+                    f"{name_of(used.function)} has once=True, so the server creates its value when it starts, but a "
+                    "handler that uses it was added later. Add the handler before the server starts, or leave out "
+                    "once=True"
                 )
         if used.function not in self.by_function:
             self.by_function[used.function] = await self._enter(used)
@@ -126,7 +127,7 @@ class _ProvidedValues:
 
 
 class _LoopValues(_ProvidedValues):
-    """The dependencies of one request or of the whole server that one asyncio task opens and closes."""
+    """Opens and closes the dependencies of one request, or of the whole server, in a single asyncio task."""
 
     def _context_for(self, provider: Provider) -> Any:
         return WorkerContext(self._context)
