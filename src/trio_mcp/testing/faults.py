@@ -136,7 +136,8 @@ def _with_fault(message: bytes, fault: Fault | None) -> list[bytes]:
 
 
 def _prefix(message: bytes, at: float) -> bytes:
-    """Truncate ``message`` to the fraction ``at`` of its bytes, but keep and remove at least one byte if possible."""
+    """Truncate ``message`` to the fraction ``at`` of its bytes. Keep at least one byte, and remove at least one byte
+    from a message of several bytes."""
     return message[: max(1, min(round(at * len(message)), len(message) - 1))]
 
 

@@ -182,7 +182,8 @@ class ServerUnderTest(UnderTest):
 
 
 async def find_tools(target: Target, era: Era) -> dict[str, str] | None:
-    """Return the server's tools that scenarios can use: a dict from each name in `TOOLS` to the server's own name.
+    """Return the tools of the tested server that the test scenarios can call. The dict maps each name in `TOOLS` to the
+    server's name of this tool.
 
     Return `None` if the server doesn't speak the revision.
     """

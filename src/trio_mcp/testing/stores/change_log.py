@@ -45,8 +45,8 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(each.changes, changes.cursor) == set()
 
     async def test_each_place_is_behind_what_was_noted_before_it(self) -> None:
-        """A change that is recorded again is reported again to readers of the change log, and older cursors stay
-        valid."""
+        """If the same change is recorded twice, readers that have seen only the first record get the change again.
+        Older cursors stay valid."""
         async with self.open_replica() as one, self.open_replica() as two:
             places = [await current_cursor(one.changes)]
             for thing in ("a", "b", "a", "c"):

@@ -63,7 +63,8 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a"]
 
     async def test_take_begins_a_stream(self) -> None:
-        """If the event stream doesn't exist, `take_over` creates it, with an empty request id."""
+        """If the event stream doesn't exist, `take_over` creates it. Such a stream belongs to no JSON-RPC request, so
+        its request id is empty."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = StoredStream("own", "me", b"", last=0, dropped=0, note=b"", is_finished=False)
             assert await StreamUnderTest(one.events, "own").take_over("me") == begun
@@ -250,7 +251,8 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == []
 
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
-        """An `append` call replaces the stream's note, even by empty bytes, unless its argument ``note`` is `None`."""
+        """The argument ``note`` of an `append` call replaces the note (bytes stored with the event stream), even if it
+        is empty. If it is `None`, the note stays."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             said: Sequence[tuple[int, bytes | None, bytes]] = [

@@ -199,8 +199,11 @@ class EventLimitTests(TestedStorage):
         raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
     async def test_session_lasts_by_an_end_that_is_told_again(self) -> None:
-        """If the call that has finished an event stream is repeated, it also extends the lifetime of the stream's
-        session, because each call that uses a session does."""
+        """If the call that finished an event stream is repeated, the repeated call also extends the lifetime of the
+        session to which the stream belongs.
+
+        Each call that uses a session extends the session's lifetime.
+        """
         async with self.open_replica() as one:
             for keep in LENGTHS:
                 log = await open_stream(one.events, session_id=f"{keep}")

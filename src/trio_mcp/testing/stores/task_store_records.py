@@ -394,8 +394,11 @@ class RecordTests(TestedTaskStorage):
             assert await change(store, cancelled, holder="me", message="but I") is None
 
     async def test_change_leaves_the_lease_as_it_is_kept(self) -> None:
-        """`change` ignores the holder, epoch and lease in the record that it gets, because these values may be
-        outdated."""
+        """`change` doesn't change which process runs a task, and until when: it ignores the holder, epoch and lease in
+        the given record.
+
+        These values may be outdated.
+        """
         async with self.open_store() as store:
             await create(store, record("one"))
             one = before = (await claim(store, "me"))["one"]
