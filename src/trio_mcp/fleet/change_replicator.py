@@ -219,7 +219,8 @@ class ChangeReplicator:
             self._recording = _NONE
 
     async def _record(self, changed: frozenset[str]) -> bool:
-        # Count the record before writing it, because its notification may arrive before `record` returns.
+        # Count this replica's entry in the change log before writing it.
+        # The notification of the new entry may arrive before `record` returns.
         self._own[changed] += 1
         try:
             await self._log.record(changed)

@@ -63,8 +63,8 @@ _check_acks: Final = msgspec.msgpack.Decoder(CheckAck)
 
 
 class _ForwardedCall:
-    """A client's retry of a request, which was forwarded to the replica ``owner``, where the request's handler
-    waits."""
+    """A client's retry of a request. This replica has forwarded the retry to the replica ``owner``, in which the
+    request's handler waits for it."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -236,8 +236,8 @@ class RetryForwarder:
             batch = await call.next_batch()
             before = len(lines)  # the length of the incomplete line with which the previous batch ended
             lines += batch.lines
-            # Forward only complete lines: each batch before the last one may end with an incomplete line.
-            # The last line of the last batch is the response to the request.
+            # Each batch of messages except the last may end within a message, so forward only complete lines.
+            # The last line of the last batch is the response to the client's request, so it isn't forwarded here.
             end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
             if end:
                 scope.put(bytes(lines[:end]))

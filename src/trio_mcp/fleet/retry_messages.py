@@ -117,8 +117,8 @@ class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LinesMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of the JSON-RPC messages that a handler sends to its client. A long message is split into several
-    batches.
+    """A batch of bytes from the JSON-RPC messages that a handler sends to its client. A batch may begin or end within a
+    message.
 
     The owner sends a few batches before they are acknowledged. The forwarding replica acknowledges a batch when it has
     room for more.

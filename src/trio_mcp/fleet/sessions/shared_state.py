@@ -302,7 +302,12 @@ class SharedSessionState:
         return True
 
     def forget_hints(self) -> None:
-        """Stop expecting notifications of this replica's own writes, because some notifications were lost."""
+        """Stop waiting for the notifications that this replica's own writes cause, because some notifications were
+        lost.
+
+        The replica ignores one notification for each own write. So it could otherwise ignore the notification of
+        another replica's write.
+        """
         self._own_hints = 0
 
     async def _read_now(self) -> None:

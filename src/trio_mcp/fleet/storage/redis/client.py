@@ -219,7 +219,8 @@ async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[st
         skip_full_coverage_check=True,  # coredis's check calls CONFIG, which many Redis users may not call
         # Don't read the cluster layout after each error: redirects update it, and each new client reads it.
         reinitialize_steps=_NEVER,
-        stream_timeout=limit,  # `stream_timeout` also limits the first queries, which have no timeout of their own
+        # `stream_timeout` also limits coredis's own queries for the cluster layout, which have no other timeout.
+        stream_timeout=limit,
         **options,
     )
     try:

@@ -349,7 +349,7 @@ class Link:
             self._drop(client, f"it does not answer within {self._limit} s")
 
     def _drop(self, client: RedisClient, why: str) -> None:
-        """Drop the connections of ``client``, so that the link opens new ones."""
+        """Drop the connections of ``client`` to Redis, so that new connections are opened."""
         if self._client is client:
             self._client, self._up = None, trio.Event()
             self._log_loss(why)
@@ -395,7 +395,7 @@ class Link:
                     if self._client is client:
                         self._client, self._up, self._down_reason = None, trio.Event(), "the link was closed"
                 return True
-        except Exception as error:  # any error means that the connections can't be used
+        except Exception as error:  # whatever the error of the Redis client is, its connections can't be used
             self._log_loss(reason_of(error))
             return False
 

@@ -267,7 +267,8 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 await self._read_list()
             if self._waiting:
                 break
-            # While the list is unreadable, messages arrive only on the Redis channel. So read the list again soon.
+            # While this replica's list of messages in Redis can't be read, messages arrive only on the pub/sub channel.
+            # So read the list again soon.
             with trio.move_on_after(_READ_AGAIN if self._may_have_missed else math.inf):
                 return await anext(self._queue)
         return self._waiting.popleft()
@@ -317,7 +318,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 if not piece or whole > MAX_MESSAGE_BYTES:  # the message has expired, or its size is invalid
                     return HINTS_LOST
                 letter += piece
-        except OSError:  # the return value reports the message as lost
+        except OSError:  # the message can't be read from Redis, so report it as lost
             return HINTS_LOST
         return bytes(letter)
 

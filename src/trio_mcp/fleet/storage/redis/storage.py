@@ -121,7 +121,8 @@ class RedisStorage(FleetStorage):
                     courier=courier,
                     replay_guard=RedisReplayGuard(link, prefix),
                     rate_limits=RedisRateLimits(link, prefix),
-                    # No replica watches the state of callers, so its changes go to a channel without subscribers.
+                    # Replicas don't subscribe to changes of the state that is stored for callers.
+                    # So these changes are published on a channel without subscribers.
                     state=RedisSessionDirectory(link, f"{prefix}:state", f"{prefix}:state:bus", HintQueues()),
                     counts=_LinkCounters(link, signs),
                 )
@@ -199,7 +200,8 @@ class _SharedSecret:
             try:
                 kept = await self._read_or_store()
             except OSError as error:
-                # Don't log a warning: the `Link` logs outages of Redis, and the next check reads the secret again.
+                # Don't log a warning: the `Link` logs outages of Redis.
+                # This loop soon tries again to read the replicas' shared secret.
                 logger.debug("could not read the shared secret: %s", error)
                 continue
             if kept not in (self.value, self._other):

@@ -64,7 +64,8 @@ class _SubscriptionReader(HintQueue[ChannelMessage]):
 
 
 class ChannelSubscriptions:
-    """The channel subscriptions of one `Link`.
+    """Subscribes to Redis channels over a connection of its own, and passes their messages to readers. Each `Link` to
+    Redis has one such object.
 
     This object checks its connection by sending messages to the channel ``own_channel`` with the function ``publish``.
     """
@@ -227,7 +228,8 @@ class ChannelSubscriptions:
             try:
                 await self._publish(self._own, self._proof)
             except (StoreDown, Uncertain):
-                # The check message is sent over another connection, whose errors say nothing about this connection.
+                # The check message couldn't be published, but it uses another connection than the subscriptions.
+                # The error says nothing about the connection of the subscriptions, so keep that connection.
                 self._proof_received.set()
 
     def _receive(self, push: Sequence[Any]) -> None:

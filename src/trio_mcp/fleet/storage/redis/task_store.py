@@ -190,7 +190,7 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # Claim the other tasks, although this task's record can't be read.
+                # Skip a task whose record can't be read, so that this process can still claim the other tasks.
                 # No process claims the task before its lease ends, so this error is logged at most once per lease.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
@@ -236,7 +236,7 @@ class RedisTaskStore:
         with trio.move_on_after(_ECHO_LIMIT):
             try:
                 await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
-            except OSError:  # ignore the error, because calls of the store's methods raise it, too
+            except OSError:  # don't report that Redis failed: other calls of the store do
                 return False
             while await anext(hints) != echo:
                 pass
