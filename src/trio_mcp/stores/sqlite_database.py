@@ -490,7 +490,7 @@ class Clock:
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:
             with transaction(connection):
-                # Look again: another process may have stored a clock state before this transaction began.
+                # Read the file's clock again, because another process may have stored it before this transaction began.
                 self._ahead = self._find(connection, boot)
                 if self._ahead is None:
                     self._ahead = self._set(connection, boot)

@@ -157,8 +157,8 @@ class TaskRecord:
 
     @property
     def is_open(self) -> bool:
-        """True if the task hasn't ended, and a process must run it. False if code outside of a handler does its
-        work."""
+        """True if a process must run the task's handler: the task hasn't ended, and its work isn't done by code outside
+        of a handler."""
         return not (self.phase.is_final or self.is_external)
 
     @property

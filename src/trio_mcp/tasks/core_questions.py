@@ -300,7 +300,8 @@ class CoreClient(Asker):
             way.outbox.put(line + b"\n", self)
 
     def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
-        """Send the client a request that the task's handler makes, and that can't be stored in the task record.
+        """Send a request of the task's handler directly to the client. Unlike an input request, it isn't stored in the
+        task record.
 
         Raises `NoBackChannel` if the client isn't connected.
         """

@@ -264,7 +264,8 @@ class TaskHost:
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are stored; try again later") from None
         except Uncertain:
-            # The client gets an error, so the record must not exist. But the store may have it, or may store it later.
+            # The store may have stored the new task's record, or may store it later.
+            # The client gets an error, so this record must not stay.
             # `discard` deletes the record, or prevents the store from storing it.
             self.in_background(self.records.discard, new.id)
             raise store_unreachable() from None

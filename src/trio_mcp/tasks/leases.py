@@ -135,7 +135,8 @@ class Leases:
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
-                # This makes the `TaskHost` read the record of the task that has lost its lease, and cancel the task.
+                # Report a change, so that the `TaskHost` reads the task's record again.
+                # If this process may no longer run the task, the `TaskHost` cancels it.
                 self._records.changed(task_id)
         self._began, self._works = began, works
         self._renewed.unpark_all()
@@ -146,7 +147,8 @@ class Leases:
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease_ms=self._length) if held else ()
         for task_id, each in all_held.items():
-            # Skip a task that this process has claimed again meanwhile: the renewed lease belongs to the old claim.
+            # Skip a task that this process has claimed anew during the renewal.
+            # The renewed lease (the time for which the process may run the task) belongs to the earlier claim.
             if held.get(task_id) == each.holder and task_id not in lost:
                 each.held_until = until
         return lost
@@ -180,7 +182,8 @@ class Leases:
             await self._renewed.park()
 
     async def _guard(self) -> None:
-        """Cancel each background task in this process just before its lease expires."""
+        """Cancel each background task in this process just before its lease (the time for which this process may run
+        it) expires."""
         margin = self._margin
         while True:
             now = trio.current_time()
@@ -245,7 +248,7 @@ class Leases:
         if ours is not None and record.epoch <= ours.epoch + 1:
             # The task is still running in this process: its lease had expired, but no other process has claimed it.
             ours.acquire(record, max(until, ours.held_until))
-            # If this process had already released the task, the task's handler is ending, so release the task again.
+            # If this process had already given up the task, its handler is ending. So also give up the new claim.
             if record.attempt < ours.attempt:
                 await self._release(record)
             return False
@@ -279,7 +282,7 @@ class Leases:
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
-        # Check the lease again, because storing the change may have taken long.
+        # Check again how long this process may run the task, because storing the new record may have taken long.
         if not await self.has_lease_left(claimed) or self._ending.is_set():
             await self._release(record, counts=False)
             return False
@@ -293,7 +296,8 @@ class Leases:
             await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
 
     async def has_lease_left(self, held: ClaimedLease | RequestTask) -> bool:
-        """Return whether a lease lasts long enough to start the task.
+        """Return whether the lease, the time for which this process may run the task, lasts long enough to start the
+        task.
 
         If it is too short, wait for a renewal first. The result is valid until the next trio checkpoint.
         """

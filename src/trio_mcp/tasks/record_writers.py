@@ -133,7 +133,8 @@ class OutcomeWriter:
             task.client.notify(record)
 
     def _cut_off(self, task: RequestTask) -> Transition | Outcome:
-        """Return the outcome or the record change to store for a task that was cancelled before it ended.
+        """Return what to store in the record of a task that was cancelled before it ended: an outcome, or a function
+        that changes the record.
 
         The record doesn't show the cancellation yet.
         """

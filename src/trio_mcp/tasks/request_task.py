@@ -411,7 +411,8 @@ class RequestTask:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
             return False
-        # The record doesn't contain when the new claim expires, so keep the old claim's end until the next renewal.
+        # The record doesn't contain the time until which the new claim lets this process run the task.
+        # So keep the earlier claim's time until the next renewal.
         self.acquire(record, self.held_until)
         return True
 

@@ -77,7 +77,8 @@ class TaskExchange(Exchange):
         return self.task is not None and self.task.has_ended
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Do nothing. Other exchanges keep a reference to the request here, but ``task`` already has one."""
+        """Do nothing, because ``task`` already refers to the only request of this exchange. Other exchanges register
+        their running requests here."""
 
     def release(self, request: InboundRequest) -> None:
         if self.task is not None:

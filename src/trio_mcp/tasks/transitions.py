@@ -243,7 +243,8 @@ def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) ->
         return with_outcome(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
     if record.attempt == attempt:
         return None
-    # The new run begins at the checkpoint and won't repeat earlier input requests, so drop those requests.
+    # The handler runs again from its last stored progress, and won't repeat input requests from before it.
+    # So drop those input requests.
     questions = {key: each for key, each in record.questions.items() if key in record.asked}
     answers = {key: each for key, each in record.answers.items() if key in record.asked}
     phase = TaskPhase.INPUT_REQUIRED if questions else TaskPhase.WORKING
