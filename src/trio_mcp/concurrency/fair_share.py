@@ -115,7 +115,8 @@ class Caller:
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the `Caller` for one client of this caller. ``name`` identifies the client.
+        """Return the `Caller` of one client, if several clients make requests as this caller, for example through a
+        proxy. ``name`` identifies the client.
 
         The same object is returned for as long as it's in use. Names aren't verified: a client that invents names only
         divides its caller's own share, as with more connections.

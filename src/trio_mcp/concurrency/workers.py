@@ -333,7 +333,8 @@ class Workers:
         self._has_logged = False
 
     def remove_abandoned(self, slot: WorkerSlot) -> None:
-        """Forget the abandoned call of the worker thread that ``slot`` counts, because the thread has ended."""
+        """Forget an abandoned call, because its worker thread has ended. ``slot`` is the thread's slot in the thread
+        limit."""
         self._abandoned_calls.pop(slot, None)
 
     def refusal(self) -> CodedError:

@@ -63,7 +63,8 @@ class RoundTrips:
     cached."""
 
     def cancel(self, error: BaseException) -> None:
-        """If the server waits for the client's retry of this call, send it a cancellation with the cause ``error``.
+        """If the server has answered this call with input requests and waits for the client's retry, send the server a
+        cancellation of the call. ``error`` is its cause.
 
         Idempotent.
         """

@@ -326,8 +326,8 @@ class Connection:
             while True:
                 if outbox.size > most_unread:
                     # The peer sends requests without reading the replies, so stop reading until it reads replies.
-                    # Count only the waiting replies that the reader task itself has put into the outbox.
-                    # If all waiting messages counted, two peers that send a lot could wait for each other forever.
+                    # Count only replies that this task itself has put into the outbox (the queue of messages).
+                    # If all queued messages counted, two peers that send a lot could both stop reading forever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
                 try:
                     received = at_hand.pop() if at_hand else await receive()

@@ -399,10 +399,12 @@ class Outbound:
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
-        """If exactly one pending call allows the peer to send its own requests, return the context variables of this
+        """If only one pending call can be the reason for a request from the peer, return the context variables of this
         call.
 
-        Return `None` if there is no such request, or more than one, or if the peer may still send requests for a
+        For example, a server may send a sampling request while it handles a tool call.
+
+        Return `None` if there is no such call, or more than one, or if the peer may still send requests for a
         cancelled call.
         """
         self.only = None
@@ -525,7 +527,7 @@ def present_trace() -> TraceContext | None:
 
 @contextmanager
 def answering(meta: Mapping[str, Any]) -> Generator[None]:
-    """In the ``with`` block, and in tasks started in it, pass the trace context in ``meta`` on to outgoing requests.
+    """In the ``with`` block, and in tasks started in it, add the trace context from ``meta`` to outgoing requests.
 
     The block answers input requests that the server returned for a request with this ``meta``. Requests that a server
     sends itself have their own trace context, and don't need this.

@@ -199,8 +199,8 @@ class Outbox:
         If several tasks call this method at the same moment, their lines are written together.
         """
         segments = self._segments
-        # The writer may already have taken the first segment in this list.
-        # A segment is `taken` if it is the rest of a partly written line, or empty because its messages were removed.
+        # The task that writes messages may already have taken the first segment of the outbox.
+        # A segment of queued bytes is `taken` if it is the rest of a partly written line, or was emptied.
         segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None))
         self._added(len(line))
 
@@ -286,8 +286,8 @@ class Outbox:
             self._producers.unpark(count=count)
 
     async def room_of(self, owner: Owner, marks: int) -> None:
-        """Wait until the messages of ``owner`` in the outbox have fewer than ``marks * high_water`` bytes. Messages of
-        other owners don't count."""
+        """Wait until the messages of ``owner`` in the outbox have fewer bytes than ``marks`` times the outbox's limit
+        ``high_water``. Messages of other owners don't count."""
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
             await self._blocked_in(self._watchers)
 

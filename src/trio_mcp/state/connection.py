@@ -467,7 +467,7 @@ class ConnectionState:
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
         # The request is valid in no revision: a modern one requires more in _meta, and a legacy one a handshake first.
-        # In a modern protocol revision, the error code MUST be -32602.
+        # In modern protocol revisions, the error code for missing fields in _meta MUST be -32602.
         raise CodedError(
             INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} is missing in _meta; add it, or send initialize first"
         )
@@ -482,7 +482,7 @@ class ConnectionState:
         if method == "notifications/progress":
             return self._receive_progress(params)
         revision = self.revision
-        if revision is None:  # before a handshake, extensions use the modern revision
+        if revision is None:  # there was no handshake, so the latest revision without a handshake applies to extensions
             revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:

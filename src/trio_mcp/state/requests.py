@@ -162,7 +162,7 @@ class Phase(IntEnum):
 
 
 class Step(IntEnum):
-    """The steps by which a request of the peer changes its phase."""
+    """The steps in the handling of a request from the peer. Each step changes the request's phase."""
 
     START = 0
     """The request gets a slot, so that its handler can run."""

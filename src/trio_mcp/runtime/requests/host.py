@@ -191,7 +191,8 @@ class Parking(Generic[T]):
         return [self._places[handle].parked for handle in self._parties.get(party, ())]
 
     def named(self, request: InboundRequest) -> T | None:
-        """Return the handler that waits for the retry of ``request``.
+        """Return the handler of ``request``, which waits until the client retries this request with answers to the
+        server's input requests.
 
         Return `None` if no handler waits for it any more.
         """
@@ -199,8 +200,8 @@ class Parking(Generic[T]):
         return None if handle is None else self._places[handle].parked
 
     def find(self, handle: bytes, party: object) -> T | None:
-        """Return the parked handler with this ``handle``, which only the client ``party`` can continue by retrying its
-        request.
+        """Return the waiting handler with the id ``handle``. It waits until the client ``party``, and no other client,
+        retries its request.
 
         Return `None` if the handle is invalid or was already used.
         """
@@ -208,7 +209,8 @@ class Parking(Generic[T]):
         return place.parked if place is not None and place.party == party else None
 
     def add(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
-        """Store the handler ``parked`` of ``request`` under ``handle`` until the client ``party`` retries.
+        """Store ``parked``, the handler of ``request``, under the id ``handle``. It waits there until the client
+        ``party`` retries the request with answers to the server's input requests.
 
         ``request`` was answered with input requests. The handler counts towards the limits of ``caller``.
         """
@@ -223,7 +225,7 @@ class Parking(Generic[T]):
             self._expire(oldest.parked, "too many handlers wait for answers")
 
     def remove(self, request: InboundRequest) -> bool:
-        """Remove the handler that waits for the retry of ``request``.
+        """Remove the handler of ``request`` from the handlers that wait until a client retries its request.
 
         Return false if this handler was already removed.
         """

@@ -115,8 +115,8 @@ class AnswerLog:
         self._is_off = False
 
     def note(self, question: Question, others: Sequence[Question]) -> None:
-        """Record the input request ``question``, which the current task makes now. ``others`` are the input requests
-        that are still open."""
+        """Record that the current trio task makes the input request ``question``. ``others`` are the other input
+        requests that are still open."""
         if self._is_off:
             return
         words, task = question_content(question.key), trio.lowlevel.current_task()

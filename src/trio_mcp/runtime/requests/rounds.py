@@ -239,7 +239,8 @@ class Rounds:
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:
-        """Store the answers from the client's retry until the request may run again."""
+        """Store the client's answers to input requests, which have arrived with its retry of the request. `resume`
+        later passes them to the handler."""
         self._responses = responses
 
     async def resumed(self) -> None:
@@ -318,7 +319,7 @@ def require_input(
     """
     rounds = scope.rounds
     if rounds is None:
-        # Read `scope.runner` at each call: after a retry on another connection, it's that connection's request runner.
+        # Read `scope.runner` at each call: a retry on another connection replaces it with that connection's runner.
         rounds = Rounds(scope, lambda questions: scope.runner.park(scope, questions))
         if scope.nursery is None or scope.from_outside is not None:
             rounds.close()

@@ -172,7 +172,8 @@ class RequestRunner:
             self.go_on(request, exchange, decision)
 
     def go_on(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Let a handler continue, because the retry for which it waits has arrived as ``request``.
+        """Let a handler continue that waits for its client's answers to input requests. ``request`` is the client's
+        retry with these answers.
 
         If the handler can't continue, refuse the retry. Synchronous.
         """
@@ -212,7 +213,8 @@ class RequestRunner:
         """
         scope = self._beginning.pop(0)
         caller = scope.ticket.caller
-        if not caller.alone:  # set this caller's log limit, because the task may have been started for another caller
+        # Set this caller's log limit, because another caller's request may have started this trio task.
+        if not caller.alone:
             set_share(caller.log_share or new_share(caller))
         line = result = failure = span = None
         try:
@@ -227,7 +229,7 @@ class RequestRunner:
                         answer = self._handler.answer(scope)
                         if span is not None:
                             answer = span.follow(answer, nursery.cancel_scope)
-                        # Don't refer to this runner: the request may become a background task that outlives it.
+                        # Delete `self`, because a request that becomes a background task may outlive this connection.
                         del self
                         result = await answer
                         scope.handler_returned()
@@ -366,9 +368,10 @@ class RequestRunner:
             held.runner.cancel(held, CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests whose handlers wait for a retry that can arrive only over ``exchange``.
+        """Cancel the requests whose handlers wait for the client's retry, if that retry can arrive only over
+        ``exchange``.
 
-        All other requests stay parked: a principal can retry over another exchange, and an anonymous client can retry
+        Other handlers keep waiting: a principal can retry over another exchange, and an anonymous client can retry
         at another replica.
         """
         party = exchange.party
