@@ -141,8 +141,9 @@ _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roo
 
 
 def with_threaded_handlers(options: dict[str, Any]) -> dict[str, Any]:
-    """Return a client's ``options``, with the callbacks wrapped so that they run in worker threads. Synchronous
-    handlers always run in worker threads.
+    """Return a client's ``options``, with the callbacks wrapped so that they run in worker threads.
+
+    Handlers need no such wrapper, because the client always runs synchronous handlers in worker threads.
 
     Raises `TypeError` if an option is an async function.
     """

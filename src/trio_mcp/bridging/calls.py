@@ -39,8 +39,8 @@ CLOSED: Final = "the client was closed"
 
 @define(eq=False)
 class Callback:
-    """A callback with its arguments, which runs in the thread or event loop of the code that has passed the callback.
-    Then ``on_done`` is called."""
+    """A client callback with its arguments. It runs in the caller's thread or event loop, and ``on_done`` is called
+    when it has ended."""
 
     function: Callable[[], Any]
     on_done: Callable[[], object]

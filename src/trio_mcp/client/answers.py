@@ -45,10 +45,10 @@ class of the specification."""
 
 
 class AnsweredLater(CodedError):
-    """Raised for a server's request that this client has no handler for, but that another client will answer later
-    (`ClientSettings.answers_later`).
+    """Raised for a server's request outside of a background task, if this client has no handler for it, and
+    `ClientSettings.answers_later` leaves such requests to another client.
 
-    The server must then send the request in a task.
+    The server must then send the request in a task, so that another client can answer it later.
     """
 
 
@@ -370,7 +370,7 @@ class Turn:
         if self._counts or self._calls or self._over:
             return
         await self._turns.acquire(first=True)
-        # While this task waited, another task of the same handler may have resumed the handler.
+        # While this trio task waited, another trio task of the same handler may have called `resume` for the handler.
         # Another task of the handler may also have begun to call a server, or the handler may have ended.
         if self._counts or self._calls or self._over:
             self._turns.release()

@@ -96,7 +96,7 @@ class Client(Requests):
         ValueError: A key of ``meta`` is invalid; nothing is sent.
     """
 
-    if not TYPE_CHECKING:  # hide the names in this block from type checkers, which report unknown attributes themselves
+    if not TYPE_CHECKING:  # define these names of other SDKs only at run time: type checkers report unknown names
         initialize = Renamed("nothing: async with open_stdio(...) as client has done it")
         session = Renamed("the client itself")
         is_connected = Renamed("client.lost")

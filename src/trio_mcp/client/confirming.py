@@ -130,8 +130,8 @@ class ConfirmScope:
         self.endings: list[CallEnding] = []
 
     def track(self, requests: Requests, method: str, data: Mapping[str, Any]) -> Confirmation | None:
-        """Return a `Confirmation` that tracks a call. Returns `None` for methods such as ``ping``, which the server
-        answers without a handler."""
+        """Return a `Confirmation`, which finds out how the handler ended if this call of ``method`` is cancelled.
+        Returns `None` for methods such as ``ping``, which the server answers without a handler."""
         if method in _WITHOUT_HANDLER:
             return None
         name: Any = data.get("name", data.get("uri"))
@@ -199,7 +199,7 @@ class Confirmation:
     def _record(self, result: CancelResult, seconds: float) -> None:
         state: Any = result.state
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
-        # Ignore a cleanup time that is longer than the whole call: the handler cleans up during the call.
+        # Ignore a reported cleanup time that is longer than the whole call, because the cleanup is a part of the call.
         # Accept a slightly longer time, because the server's clock may run faster than this machine's clock.
         most = (trio.current_time() - self._sent) * 1000 * _DRIFT + _ROUNDING_MS
         said = result.cleanup_ms

@@ -254,7 +254,7 @@ async def _probe(client: Client) -> None:
             raise
         raise LostInProbe.of(error) from None
     finally:
-        # Break the reference cycle: the raised error refers to frames, and these frames refer to the attempts.
+        # Break the reference cycle: the raised error refers to stack frames, which refer to both connection attempts.
         discovered.error = initialized.error = None
 
 

@@ -246,8 +246,8 @@ class _TaskQuestions:
             del self._answers[key]
 
     def release(self) -> None:
-        """Stop answering the task's input requests. If no answer to a request was sent, another waiting task or client
-        may then answer the request."""
+        """Stop answering the task's input requests. Another trio task or client that waits for this background task may
+        then answer the requests whose answers weren't sent."""
         self._task.claimed.difference_update(map(hash, (*self._answers, *self._open)))
 
 

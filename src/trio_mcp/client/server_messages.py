@@ -95,8 +95,8 @@ class Callbacks:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Handle the notification ``event``, as far as that needs no waiting. Returns true if `notified` must be called
-        to handle the rest."""
+        """Handle the notification ``event`` as far as possible without waiting. Return true if the caller must also
+        await `notified` to finish the handling."""
         # Handle log messages faster, because most notifications are log messages, often many for the same call.
         if event.method.name == _LOG:
             only: Any = self.outbound.only

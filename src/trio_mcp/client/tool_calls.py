@@ -211,7 +211,8 @@ class ToolCalls:
             _CALL, params, revision, on_progress, cancel_task=forget, tells_deadline=task is None
         )
         if isinstance(result, dict) and "content" in result and "task" not in result:
-            return cast("JSONObject", result)  # the SDK mcp 1.x refuses a task by returning the tool's result
+            # A server with the SDK mcp 1.x that creates no task returns a tool result instead.
+            return cast("JSONObject", result)
         return CoreRemoteTask.created(_CALL, result, ask, forget)
 
     # Requests about a task

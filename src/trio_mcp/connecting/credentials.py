@@ -56,7 +56,7 @@ def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
     """Return whether a response asks for other credentials: the token, its scopes or its DPoP nonce are missing or
     invalid."""
     # 2026-07-28 authorization, Error Handling, defines the statuses 400, 401 and 403.
-    # RFC 9449 section 9: a server may also refuse a request to require a nonce.
+    # RFC 9449 section 9: a server may also refuse a request because it requires a nonce in the DPoP proof.
     if status in _CHALLENGING:
         return "www-authenticate" in headers
     return status == HTTPStatus.UNAUTHORIZED

@@ -112,7 +112,8 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     try:
         tokens = yield from visit(client)
     except AuthorizationError as error:
-        # RFC 6749 section 5.2: invalid_client means that the server has deleted the client's registration.
+        # RFC 6749 section 5.2: the error invalid_client can mean that the server doesn't know the client.
+        # If the server has deleted a stored registration, register the client again.
         if error.code != "invalid_client" or client.registration is not record.client:
             raise
     if tokens is None:

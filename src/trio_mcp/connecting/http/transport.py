@@ -198,8 +198,8 @@ class HttpTransport(FramedTransport):
             del self._requests[request_id]
 
     async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
-        """Send the last request about a background task. The request isn't counted towards the limit on concurrent
-        requests.
+        """Send ``tasks/cancel``, the last request about a background task. This request isn't counted towards the limit
+        on concurrent requests.
 
         `aclose` waits until this request has ended.
         """
