@@ -254,8 +254,8 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # Set a time limit only for targets without a time limit of their own.
-        # A target's own time limit pauses while a user signs in.
+        # Limit the time to connect only if the target (the server's command or address) has no time limit of its own.
+        # The time limit of an address with ``auth`` pauses while a user signs in.
         # Don't use `trio.fail_after`: it is built with contextlib, whose context managers leave reference cycles.
         target = self._target()
         limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))

@@ -93,7 +93,7 @@ class FrameLog(Recorder):
     """
 
     def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
-        super().__init__(os.devnull)  # this recorder stores messages in memory, so it never opens the file
+        super().__init__(os.devnull)  # the base class requires a file name, but this class never opens a file
         self._added = added
         self._header: Header | None = None
         self.pid: int | None = None

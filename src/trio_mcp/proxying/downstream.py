@@ -459,7 +459,8 @@ class ProxyClient(Downstream):
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
-        """Return whether the client can now receive messages of extensions in the protocol revision ``revision``.
+        """Return whether the client can currently receive extension messages. ``revision`` is the protocol revision of
+        these messages.
 
         For a legacy revision, the client must have completed a legacy handshake. For a modern one, it must be waiting
         for a response.

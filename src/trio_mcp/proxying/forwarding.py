@@ -147,7 +147,7 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
 
 
 def _requires_tasks(error: PeerError) -> bool:
-    """Return whether ``error`` means that the upstream server refuses the request because it doesn't declare the tasks
+    """Return whether ``error`` means that the upstream server refuses a request whose sender doesn't declare the tasks
     extension."""
     if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY:
         return False

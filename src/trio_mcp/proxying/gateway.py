@@ -263,7 +263,7 @@ class Gateway(Server):
         """
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
-            # If this method already runs for `client`, the member's status was only reported again.
+            # If this method already runs for `client`, the member server hasn't reconnected, so there is nothing to do.
             # The status is also reported when a list of the member server can't be read, or can be read again.
             if client in followed:
                 return

@@ -139,7 +139,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
             upstream.on_changes.discard(told)
             await upstream.unsubscribe_all(uris)
 
-    # Pass no callback, because the client's own callbacks were called when the proxy received the change.
+    # Pass a callback that does nothing: the client's own callbacks were called when the proxy received the change.
     changes = Changes(asked, lambda _: None, upstream.limits)
     async with open_service_nursery("the client closed the stream") as nursery:
         nursery.start_soon(changes._hold, ask)

@@ -296,7 +296,7 @@ class RecordingReader:
             self._tick(self._with_post(post) or self._only_one(OPPOSITE[origin]), at, "log", _shown(params.get("data")))
 
     def _with_post(self, post: int) -> TimedRequest | None:
-        """Return the latest request in the HTTP exchange ``post`` that has no response yet."""
+        """Return the latest unanswered request that was sent in the HTTP exchange ``post``."""
         return self._open.last(post) if post else None
 
     def _only_one(self, origin: Origin) -> TimedRequest | None:

@@ -243,7 +243,7 @@ class _Drawing:
         for tick in row.ticks:
             yield _mark(tick, self._x(tick.at), (upper if began is None else lower) + self._bar / 2)
         sent, read = row.cancel_sent or row.left, row.cancel_read
-        if sent is not None and read is not None:  # draw a line from the call to the handler
+        if sent is not None and read is not None:  # draw the cancellation from the call's bar to the handler's bar
             way = f"V{upper + self._bar}L{self._x(read)} {lower}V{lower + self._bar + 1}"
             yield f'<path class="cancel" d="M{self._x(sent)} {upper - 1}{way}m-3 -4l3 4l3 -4"/>'
         elif sent is not None:

@@ -168,8 +168,8 @@ def _nested(requests: Iterable[TimedRequest], begun: _StartedRequests) -> list[T
 
 
 def _parent(request: TimedRequest, begun: _StartedRequests) -> TimedRequest | None:
-    """Return the request whose handler sent ``request``: the latest request with the recorded id that started before
-    ``request``."""
+    """Return the request whose handler sent ``request``, by the id that was recorded for it. Of several requests with
+    this id, it is the latest that started before ``request``."""
     asked = request.asked
     if asked is None:
         return None
