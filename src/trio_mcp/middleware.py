@@ -125,7 +125,8 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
         limiter = limiters.setdefault(name, trio.CapacityLimiter(limit))
         try:
             try:
-                # Acquire the token without a checkpoint, which would change the order of handlers.
+                # Acquire the limiter's token without a checkpoint if a token is free.
+                # At a checkpoint, trio could run other requests first, and so change the order of handlers.
                 limiter.acquire_on_behalf_of_nowait(borrower)
             except trio.WouldBlock:
                 await limiter.acquire_on_behalf_of(borrower)

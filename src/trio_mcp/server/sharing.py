@@ -50,10 +50,8 @@ class Fleet(ABC):
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
-        """End waiting handlers, and requests that other replicas forwarded to this replica, within
-        `Limits.drain_timeout` seconds.
-
-        The waiting handlers are those that wait for a client's input.
+        """End the handlers that wait for a client's input, within `Limits.drain_timeout` seconds. Within this time,
+        also end the requests that other replicas forwarded to this replica.
 
         If ``hurry`` is true, less than a second is left.
         """

@@ -73,8 +73,8 @@ class ElicitAnswer:
     @overload
     def as_(self, kind: Any) -> Any: ...
     def as_(self, kind: Any) -> Any:
-        """Return the user's form data, or the single value, as an instance of ``kind``. Return `None` if the user
-        didn't accept.
+        """Return what the user entered, as an instance of ``kind``: the form's data, or its value if the form has a
+        single field. Return `None` if the user didn't accept.
 
         Optional fields that the user left empty are `None`. Raises `ValueError` if the content doesn't fit ``kind``.
         """

@@ -286,8 +286,11 @@ class Mirror(Generic[T]):
         self._shown_in.check_free(self._renamed(name))
 
     def add(self, name: str, item: T) -> None:
-        """Show the entry ``item`` in the registry ``shown_in``. ``name`` is its name in its own registry. Raises the
-        errors of `check_free`."""
+        """Show the mirrored registry's entry ``item`` in the registry ``shown_in`` as well. ``name`` is the entry's
+        name in the mirrored registry.
+
+        Raises the errors of `check_free`.
+        """
         shown = self._changed(item)
         self._shown_in.add(self._renamed(name), shown)
         self._shown[name] = shown

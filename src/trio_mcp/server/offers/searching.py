@@ -131,8 +131,8 @@ class PinnedTools(Mirror[RegisteredTool]):
             raise ValueError(f"server.searchable() uses the tool name {name!r}: choose another name for this tool")
 
     def add(self, name: str, item: RegisteredTool) -> None:
-        """List the new tool if clients must see it without a search: the tool is pinned, or isn't meant for the model.
-        See `Mirror.add`."""
+        """List the new tool in ``tools/list`` if it is pinned, or if it is hidden from the model and therefore not
+        found by searches. See `Mirror.add`."""
         if name in self._pinned or not _is_for_model(item.listed):
             super().add(name, item)
 

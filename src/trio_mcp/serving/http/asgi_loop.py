@@ -46,7 +46,8 @@ class LoopRuns:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
-        """Run the MCP server for requests of the current event loop, while inside the ``async with`` block."""
+        """Run the MCP server while inside the ``async with`` block. It serves the ASGI requests that arrive in the
+        current event loop."""
         loop = asyncio.get_running_loop()
         if loop in self._runs:
             raise RuntimeError(_RUNS_ALREADY)

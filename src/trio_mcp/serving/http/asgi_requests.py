@@ -277,10 +277,8 @@ class AsgiResponse(ResponseHandle):
         await self.abort()
 
     async def abort(self) -> None:
-        """Notify the MCP endpoint that the client has disconnected. If no response has begun, send an empty one.
-
-        Without a response, middleware would report an application error.
-        """
+        """Notify the MCP endpoint that the client has disconnected. If no response has begun, send an empty one, so
+        that middleware doesn't report an application error."""
         self.leave()
         if not self._has_begun:
             with suppress(OSError):

@@ -176,8 +176,8 @@ class RecordedExchange:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return the recording that stores the messages of this HTTP request. Which recording it is depends on the
-        response, which may open a session.
+        """Return the recording that stores this HTTP request's messages. Each session has its own recording, and only
+        the response shows whether the request belongs to a session.
 
         Call this when the status and the ``headers`` of the response are known.
         """

@@ -164,7 +164,7 @@ class SessionStream:
         if lines:
             text = self._append_to_log(lines)
             cursor = self._log.cursor(self.name)
-            # Finish the stream only after its cursor was read, because the log may drop a finished stream at once.
+            # First read the stream's position in the event log: the log may delete the stream once it is finished.
             self._finish_if_empty()
             if not source.is_over:
                 self._sent = cursor

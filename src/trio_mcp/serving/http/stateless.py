@@ -123,7 +123,7 @@ class StatelessExchange(PostExchange):
     def leave(self) -> None:
         del self._open_streams[self]
         if not self.is_stream:
-            # The response is complete, so the outbox's callback no longer needs to turn it into a stream.
+            # The response is complete, so the outbox (the message queue) must no longer turn it into an SSE stream.
             # With `_drop` as the callback, the outbox and the exchange don't form a reference cycle.
             self.outbox.call_writer(_drop)
 
@@ -296,8 +296,8 @@ class StatelessEndpoint:
             self._carry_out(event, posted)
 
     def _carry_out(self, event: Event, posted: HttpRequest) -> None:
-        """Process ``event``: either the request in the POST ``posted``, or an error with which this request is
-        refused."""
+        """Process the POST request ``posted``. ``event`` has its JSON-RPC request, or the error with which the request
+        is refused."""
         request = event.request if type(event) is RequestReceived else None
         if self._is_ending:
             if request is not None:
