@@ -321,8 +321,8 @@ class ServerSpan:
         self._resumed_at: float | None = None
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return an awaitable that wraps ``answer``, the awaitable that runs the handler. If ``scope`` is cancelled,
-        the span then records when the handler first continues."""
+        """Return an awaitable that runs the handler's awaitable ``answer``. If ``scope`` is cancelled, it also records
+        when the handler first continues after that, for example in a ``finally`` block."""
         return ResumptionObserver(answer, scope, self._resumed)
 
     def _resumed(self) -> None:

@@ -220,7 +220,7 @@ _CODE_WITH_SECRETS: Final = frozenset(
     ("secrets.py", "secret.py", "local_settings.py", "secrets.js", "secrets.ts", "secrets.h", "wp-config.php")
 )
 _NAMES: Final = (
-    # Files with these names contain environment variables, or settings of tools.
+    # The following names belong to files with environment variables, or with settings that may contain secrets.
     *("*.env", "*.env.*", "env.prod*", "secrets.*", "secret.*", "settings.local.*"),
     *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json", "*.ovpn", "netrc", "_netrc", "pgpass", "pgpass.conf"),
     *("htpasswd", "shadow", "passwd", "kubeconfig*", "*.kubeconfig", "rootkey.csv", "my.cnf"),

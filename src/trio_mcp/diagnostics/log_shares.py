@@ -226,7 +226,7 @@ class LogShares:
         There is one for each kind of log records whose time window is over, with the number of suppressed records.
         """
         told = list[_Report]()
-        if self._holding:  # check first without the lock, because reports are rare
+        if self._holding:  # first check without the lock whether log records were suppressed, which is rare
             now = self._clock()
             with _lock:
                 while self._holding and self._holding[0][0] <= now:

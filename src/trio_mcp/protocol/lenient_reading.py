@@ -152,7 +152,7 @@ class LenientReading:
                 if name in given:
                     members[name] = self.repair(given[name], field.type, f"{place}.{name}")
                     if members[name] == [] != given[name] and name not in required:
-                        del members[name]  # omit the member if none of its items is valid
+                        del members[name]  # omit an optional field if none of the items in its list is valid
                     continue
                 if name not in required or name not in replacements:
                     continue

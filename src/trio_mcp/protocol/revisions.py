@@ -73,7 +73,7 @@ def _chain() -> list[Revision]:
         "2024-11-05",
         handshake=True,
         server_requests=True,
-        batches=True,  # JSON-RPC 2.0 requires batches, and MCP 2024-11-05 doesn't exclude them
+        batches=True,  # JSON-RPC 2.0 defines batches, and MCP 2024-11-05 doesn't exclude them
         log_level="connection",
         changes="free",
         result_type=False,
@@ -224,7 +224,8 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 
 @lru_cache(maxsize=256)
 def _declared_path(revision: Revision, path: str) -> str | None:
-    """Return the capability that a client of ``revision`` declares if it supports the capability ``path``.
+    """Return the name under which a client of ``revision`` declares the capability ``path``: ``path`` itself, or the
+    capability that contains it.
 
     Return `None` if the revision has no such capability.
     """

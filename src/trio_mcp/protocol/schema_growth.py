@@ -54,7 +54,7 @@ class SchemaGrowth:
     def __init__(self, schema: JSONObject) -> None:
         self._root, parts = _graph_of(schema)
         _calculate(parts)
-        # Use a lower limit if the schema has a keyword that jsonschema-rs compiles slowly.
+        # Allow fewer evaluations if the schema has a keyword that jsonschema-rs compiles slowly.
         most = _MOST_COMPILED if any(part.is_dear for part in parts) else _MOST
         if max(part.most for part in parts) > most:
             raise ValueError(
@@ -129,8 +129,8 @@ class _Part:
 
 
 def _down(entries: Counter[_Part], name: str | None) -> Counter[_Part]:
-    """Return how often each recursive subschema is evaluated for one item of a list, or for the member ``name`` of an
-    object.
+    """Count how many times validation evaluates each recursive subschema for one list item, or for the object member
+    ``name``.
 
     ``entries`` are the subschemas that are evaluated for the list or object around it.
     """
@@ -330,8 +330,8 @@ class _GrowthCalculator:
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:
-        """For each single item or member of a value, add up the ``weight`` of all subschemas that the schemas in
-        ``inside`` may evaluate for it. Return the largest of these sums."""
+        """Return the largest total ``weight`` of the subschemas that validation evaluates for a single list item or
+        object member. ``inside`` counts how many times each schema is evaluated for the list or object."""
         item, member = 0, 0
         names: Counter[str] = Counter()
         for part, count in inside.items():

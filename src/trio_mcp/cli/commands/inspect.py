@@ -390,7 +390,8 @@ def _differences(card: ServerCard, client: Client, live: set[str]) -> Iterator[s
     if told is None:
         return
     # Ignore those protocol revisions on the server card that the server can't report on this connection.
-    # A server reports all its modern protocol revisions, or only the legacy revision of the connection.
+    # Without a handshake, a server reports all its protocol revisions that have no handshake.
+    # After a handshake, it reports only the revision that the handshake has chosen.
     claimed = {name for name in told if name not in _LEGACY} if not client.revision.handshake else live & set(told)
     if claimed != live:
         yield _said("revisions", ", ".join(sorted(claimed)) or "none of these", ", ".join(sorted(live)))

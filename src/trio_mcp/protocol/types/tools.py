@@ -225,7 +225,7 @@ class Tool:
     meta: JSONObject | None = since("2025-06-18")
     """The ``_meta`` object, for metadata."""
 
-    if not TYPE_CHECKING:  # hide the names of other SDKs from type checkers, so that these suggest the real names
+    if not TYPE_CHECKING:  # define other SDKs' names only at run time: type checkers then suggest the names used here
         inputSchema = Renamed("input_schema")
         outputSchema = Renamed("output_schema")
 
@@ -281,7 +281,7 @@ class CallToolResult:
     tool. The client sets this field, which is never sent. `None` if the content matches, or if the client hasn't listed
     the tool."""
 
-    if not TYPE_CHECKING:  # hide the names of other SDKs from type checkers, so that these suggest the real names
+    if not TYPE_CHECKING:  # define other SDKs' names only at run time: type checkers then suggest the names used here
         isError = Renamed("is_error")
         structuredContent = Renamed("structured_content")
         data = Renamed("structured_content")
