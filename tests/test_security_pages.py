@@ -388,7 +388,7 @@ def test_documented_options_shared_with_oauth_are_complete(kind: type[Any]) -> N
 def test_url_checks_page_states_the_limits_in_the_code() -> None:
     bounds = attrs.fields(HttpFetcher)
     text = " ".join(Page("security/url-checks.md").text.split())
-    assert f"A response can have at most {bounds.max_bytes.default // 1024} KiB." in text
+    assert f"accept responses of at most {bounds.max_bytes.default // 1024} KiB" in text
     assert f"to the last byte, the client waits at most {bounds.deadline.default:g} seconds" in text
 
 
