@@ -134,7 +134,7 @@ class WatchEnd:
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 async def last_watch(ctx: RequestContext) -> WatchEnd:
-    """Return when the latest call of the tool `watch` and the child task of this call ended, and why."""
+    """Return the times at which the latest call of the tool `watch` and its child task ended, and the reason."""
     last: LastWatch = ctx.lifespan
     return WatchEnd(os.getpid(), await last.handler.time(), await last.child_task.time(), last.reason)
 

@@ -149,7 +149,7 @@ def _count(news: Progress, between: str = "/") -> str:
 
 
 def _drawn(number: float) -> float:
-    """Return ``number``, a number in a progress report, limited to a range that can be divided and printed."""
+    """Return a ``number`` from a progress report, limited to ±1e300, so that the progress bar can calculate with it."""
     return max(-_LARGEST_DRAWN, min(number, _LARGEST_DRAWN))
 
 

@@ -278,8 +278,8 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
         while True:
             await ended.acquire()
             await _until_read(client, discovered)
-            # Don't add a checkpoint here: no further message may arrive before the client has chosen an answer.
-            # The client chooses between the answers to server/discover and initialize.
+            # Now the client chooses between the answers to server/discover and initialize.
+            # Don't add a checkpoint here: no further message of the server may arrive before this choice.
             if discovered.adopt is not None:
                 return discovered.adopt()
             if initialized.adopt is not None:

@@ -440,6 +440,6 @@ def _key_of(method: str, params: JSONObject) -> RequestKey | None:
     try:
         text = canonical_value({**params, "_meta": meta})
     except NotSerializable:
-        return None  # sending these parameters raises the error, so don't raise it here
+        return None  # sending the request raises `NotSerializable`, so don't raise it here
     uri, cursor = params.get("uri"), params.get("cursor")
     return RequestKey(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

@@ -117,7 +117,7 @@ class Callbacks:
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
             # By MCP 2026-07-28 (subscriptions page), a notification outside of a stream belongs to no subscription.
-            # Don't call a callback for it, but notify the cache, whose copy of the server's data may be outdated.
+            # Without a subscription, call no callback, but notify the cache: its copy of the data may be outdated.
             self.notify_watchers(change)
             return False
         return self._receive(event, change)

@@ -165,7 +165,7 @@ class Work(Generic[T]):
 
     @property
     def is_here(self) -> bool:
-        """True if the current code runs in the worker thread of this call."""
+        """True if the code that reads this property runs in the worker thread that calls the synchronous function."""
         return self._ident == threading.get_ident()
 
     async def run(self, graces: Callable[[], Graces], abandoned: Callable[[], object] | None) -> T:

@@ -234,8 +234,8 @@ class LogShares:
         return [_record_of(*one) for one in told]
 
     def close(self, share: LogShare) -> list[logging.LogRecord]:
-        """Return the remaining reports about suppressed log records of one peer, which ``share`` counts. The peer has
-        disconnected."""
+        """Return the reports that are still due about the suppressed log records of a peer that has disconnected. The
+        object ``share`` counts these log records."""
         told, now = list[_Report](), self._clock()
         with _lock:
             for count in share.counts.values():

@@ -229,7 +229,8 @@ class ChangeReplicator:
             if self._own[changed]:
                 self._forget_own(changed)
             else:
-                # This replica may have taken another replica's record of the same change for its own, and ignored it.
+                # Another replica may have recorded the same change while this replica tried to record it.
+                # Then this replica has mistaken the other replica's record for its own, and notified no observer.
                 self._notify_observers(changed)
             return False
         return True

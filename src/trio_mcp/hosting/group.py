@@ -208,7 +208,8 @@ class Group:
             await member.settled()
 
     async def approve_tools(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` from `Catalogue.held` with their current descriptions, so that the group offers them.
+        """Approve ``tools`` with their current descriptions, so that this group of servers offers them.
+        `Catalogue.held` contains the tools that wait for an approval.
 
         The approvals are written to the file of approved tools (pins). The tools are offered when this returns, unless
         their server has changed them again.

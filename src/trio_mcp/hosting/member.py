@@ -272,10 +272,10 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the server's target. If the target has an authorization, this object is notified when a user has to
-        sign in.
+        """Return the target of the connection, such as the server's command or address. If an address has an
+        authorization, this `Member` object is notified when a user has to sign in.
 
-        If the target is a command, this object also keeps the last lines of the command's standard error.
+        If the target is a command, the object also keeps the last lines of the command's standard error.
         """
         target = self.description.target
         self._user_was_asked = False

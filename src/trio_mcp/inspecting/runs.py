@@ -87,8 +87,8 @@ class PageStream:
         self._waiting.update(self._snapshot())
 
     def put(self, key: Hashable, thing: JSONObject) -> None:
-        """Add the event ``thing`` for the page to read. If the page hasn't read an earlier event with the same ``key``,
-        this event replaces it."""
+        """Store the event ``thing`` until the inspector page reads it. The event replaces an earlier event with the
+        same ``key`` that the page hasn't read yet."""
         self._waiting[key] = thing
         if len(self._waiting) > _MOST_WAITING:
             self._restart()

@@ -229,7 +229,7 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
         # The object may be a broken request or a broken reply, so respond with an error that has a null id.
-        # If the error had the same id as the object, the peer could take it for the reply to one of its calls.
+        # If this error had the id of the broken object, the peer could take it for the reply to one of its calls.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)

@@ -193,8 +193,11 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Convert ``node``, one of the schemas in an ``allOf``, without the properties in ``gone``. A reference to a
-        component that requires such a property is replaced by a copy of the component."""
+        """Convert ``node``, one of the schemas in an ``allOf``. If ``node`` requires a property in ``gone``, leave out
+        all properties in ``gone``.
+
+        In this case, a reference to a component is replaced by a copy of the component without these properties.
+        """
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 

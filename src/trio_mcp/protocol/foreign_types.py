@@ -71,7 +71,7 @@ def read_foreign(kind: type, value: Any) -> Any:
 
 
 def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items) -> Any:
-    """Encode a value of a class that msgspec doesn't know as JSON data.
+    """Convert a value to JSON data if msgspec doesn't know the class of the value.
 
     The value can be a path, number, string, pydantic model, numpy scalar or array, or another collection. ``inner``
     encodes the items of a collection. Raises `TypeError` for anything else.

@@ -59,7 +59,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
         for name, field in _fields_of(schema).items():
             if (default := field.get("default")) is None or not content_fits({name: default}):
                 continue
-            with suppress(ValueError):  # `SchemaValidator` raises this if the schema of the field is invalid
+            with suppress(ValueError):  # `SchemaValidator` raises `ValueError` for an invalid schema
                 if SchemaValidator({**field, "$schema": CHECKS_FORMATS}).faults(default) is not None:
                     continue
             found[name] = default

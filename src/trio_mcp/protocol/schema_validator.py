@@ -393,7 +393,7 @@ class SchemaFaults:
         """
         if self._validators is None:
             self._validators = self._compiled()
-            # If alternatives contain more alternatives, a value may have many times more faults than parts.
+            # If the schema nests alternatives (such as anyOf) in alternatives, even a small value may have many faults.
             found = set[str]().union(*objects_in(self._schema))
             if not found.isdisjoint(_REFERENCES) and not found.isdisjoint(_ALTERNATIVES):
                 self._levels = 1

@@ -318,7 +318,7 @@ class ReadingOrder:
         the event that starts its turn."""
 
     def add(self, request: InboundRequest) -> None:
-        """Record that the proxy has read ``request``, after all requests that were added before."""
+        """Record that the proxy has just read ``request``. Its turn comes after the turns of all earlier requests."""
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:

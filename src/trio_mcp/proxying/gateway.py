@@ -263,8 +263,8 @@ class Gateway(Server):
         """
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
-            # If this method already runs for `client`, the member server hasn't reconnected, so there is nothing to do.
-            # The status is also reported when a list of the member server can't be read, or can be read again.
+            # If this method already runs for `client`, the member's status was only reported again.
+            # A member's status is reported again when one of its lists becomes unreadable, or readable again.
             if client in followed:
                 return
             followed.add(client)

@@ -45,8 +45,8 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> ListenResult:
-    """Handle a client's ``subscriptions/listen``: send the changes that the upstream server reports on the client's
-    stream.
+    """Handle a client's ``subscriptions/listen`` request. When the upstream server reports a change, report the change
+    on the stream of this client.
 
     This ends when the client closes the stream, or when the connection on either side ends.
 

@@ -63,7 +63,7 @@ class GatewayCaller(Downstream):
 
     @property
     def legacy(self) -> Revision | None:
-        """Always `None`: for this client, no protocol revision allows messages of a member server outside of calls."""
+        """Always `None`, because the client of a gateway gets the messages of a member server only within calls."""
         return None
 
     @property
@@ -126,7 +126,7 @@ class GatewayCaller(Downstream):
 
 
 class MemberUpstream(Upstream):
-    """One member server of the gateway's group, as the upstream server that answers calls of the gateway's clients.
+    """One member server of the gateway's group. The gateway forwards calls of its clients to this server.
 
     Members' tasks aren't forwarded to clients: the gateway waits for the end of these tasks, since it has tasks of its
     own.

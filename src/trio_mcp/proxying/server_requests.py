@@ -29,10 +29,8 @@ from .tasks import KnownTasks
 
 
 class Parties:
-    """Records which callers have cancelled a call to the upstream server, because that server may still send requests
-    for the cancelled call.
-
-    So a late request of that server isn't sent to the wrong client.
+    """Records which callers have cancelled a call to the upstream server. A late request that the server sends for a
+    cancelled call must not reach another client.
 
     A caller is a principal or, without one, a connection or a legacy session.
 
@@ -62,7 +60,7 @@ class Parties:
             raise
 
     def abandoned_only_by(self, party: object) -> bool:
-        """Return true if no caller other than ``party`` has cancelled a call to the upstream server.
+        """Return false if a caller other than ``party`` has cancelled a call to the upstream server, otherwise true.
 
         Without authorization, all clients of a modern HTTP endpoint count as one caller, although they may be different
         users. For such a caller, return true only if no call at all was cancelled.

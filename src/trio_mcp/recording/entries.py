@@ -268,8 +268,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 @define(eq=False)
 class WriteJob:
-    """A job for the thread of a `Recorder`: to write a message or an event, or (with a callback ``written``) to finish
-    the recording."""
+    """A job for the thread of a `Recorder`. A job with a callback ``written`` finishes the recording, and any other job
+    writes a message or an event."""
 
     recording: Recording
     t: int

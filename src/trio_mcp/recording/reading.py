@@ -51,7 +51,7 @@ class ProcessStart:
 
     @property
     def ended_at(self) -> float:
-        """The time at which the start of the process ended.
+        """The end of the time span in which the client started the server process.
 
         This is ``ready_at``, or ``started_at`` if ``ready_at`` is unknown or, in a damaged recording, earlier than
         ``started_at``.

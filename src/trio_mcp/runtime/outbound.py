@@ -172,7 +172,7 @@ class Outbound:
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
             # In MCP 2025-11-25, a request that creates a background task is answered before the task's work begins.
-            # A request for a background task needs no progress token, because its reply ends the call before the work.
+            # A request that creates a background task needs no progress token: the work begins after the reply.
             # The caller gets the background task's progress from notifications about the task.
             if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})

@@ -218,7 +218,8 @@ class FramedTransport(Transport):
         return Outbox(high_water, self.send_nowait if recorded is None else recorded.send_nowait)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return the object that observes a connection over this transport: ``tracing`` itself, or a wrapper of it.
+        """Return the object that observes the requests of a connection over this transport. It is ``tracing``, or an
+        object that a subclass wraps around ``tracing`` to record the requests.
 
         `None` if nothing is observed.
         """

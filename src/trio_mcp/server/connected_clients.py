@@ -146,7 +146,7 @@ class Observers:
         return iter(tuple(self._runs))
 
     def add(self, observer: Observer) -> None:
-        """From now on, notify the connection ``observer`` of changes. The connection is in the current run of trio."""
+        """From now on, notify ``observer`` of changes. It is a connection in the current run of trio."""
         self._runs[observer] = current_run()
 
     def add_server(self, observers: Observers) -> None:
@@ -159,7 +159,7 @@ class Observers:
         self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:
-        """Stop notifying the connection ``observer``. Do nothing if it wasn't added."""
+        """Stop notifying ``observer``, a connection, of changes. Do nothing if this connection wasn't added."""
         self._runs.pop(observer, None)
 
     @cached_property

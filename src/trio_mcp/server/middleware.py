@@ -209,8 +209,8 @@ def check_middleware(function: object) -> None:
 
 
 class MiddlewareChains:
-    """The middleware of a running server. For each middleware function, ``declared`` contains the function and its
-    methods, outermost function first."""
+    """The middleware of a running server. ``declared`` contains each middleware function, outermost first, with the
+    names of the MCP methods whose requests the function handles."""
 
     def __init__(
         self,

@@ -118,8 +118,8 @@ class RunningTasks:
             await self._host.drain()
 
     async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
-        """Answer a request about an MCP task with ``methods``, after checking that the caller has the OAuth scopes of
-        the task's tool."""
+        """Check that the caller has the OAuth scopes of an MCP task's tool. Then let ``methods`` answer the caller's
+        request about the task."""
         from ..tasks.task_methods import scope_of  # lazy import, see `host`
 
         task_id = scope.request.params.get("taskId")

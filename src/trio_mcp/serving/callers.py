@@ -184,11 +184,10 @@ class RemoteEnd:
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """If ``caller`` may have another connection, count this connection of a trusted proxy for ``caller``, and
-        return true.
+        """Count this connection of a trusted proxy as a connection of ``caller``, and return true. If ``caller``
+        already has its maximum of connections, return false instead.
 
-        Return false if ``caller`` already has its maximum of connections. The server can accept ``free`` more
-        connections.
+        ``free`` is the number of connections that the server can still accept.
         """
         if caller is self._user:
             return True

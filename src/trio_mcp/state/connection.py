@@ -515,7 +515,7 @@ class ConnectionState:
         if not is_request_id(request_id):
             return Ignored("a cancel that names no request")
         # While a client collects the user's input for a call, the call has no open request.
-        # To cancel a call for which the user is still entering input, the client sends the id of its last request.
+        # To cancel a call for which the user is entering input, the client sends the id of the call's last request.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if type(reason) is not str:
             reason = None

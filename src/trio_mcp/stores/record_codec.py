@@ -175,8 +175,11 @@ class RecordCodec:
 
     @property
     def forms(self) -> Sequence[bytes]:
-        """Identifiers of the row formats that this codec can decode, one for each secret. New rows store the first
-        identifier as `StoredRecord.form`."""
+        """Identifiers of the row formats that this codec can decode: one for each secret from which encryption keys are
+        derived, or a single one without secrets.
+
+        New rows store the first identifier as `StoredRecord.form`.
+        """
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
@@ -232,7 +235,7 @@ class RecordCodec:
     def _decode(self, row: StoredRecord) -> TaskRecord:
         content = _contents.decode(self._unseal(row))
         # Anyone who can write to the storage can change the columns, so compare them with the encrypted values.
-        # If a changed scope column were accepted, another principal could read the task.
+        # If this method accepted a row with a changed scope column, another principal could read the task.
         if row.scope not in self.scope_keys(content.scope):
             raise UnreadableRecord(
                 "the scope column of a stored task was modified: it differs from the scope in the encrypted record"

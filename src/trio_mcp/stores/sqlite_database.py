@@ -98,7 +98,8 @@ class Database:
 
 @define(eq=False)
 class _QueuedCall(Generic[T]):
-    """A queued function that uses the database connection when its turn comes, and later its result or error."""
+    """A function that waits in a queue until it may use the database connection. After the function has ended, this
+    object contains its result or error."""
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None
@@ -377,8 +378,8 @@ class Location:
                 connection.execute(statement)
 
     def _has_added(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the file has the tables that `Schema.added_script` creates, or the schema has no such
-        script."""
+        """Return true if the file has the tables that `Schema.added_script` creates. Also return true if the schema has
+        no added script."""
         name = self.schema.added_table
         found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
         return not name or found is not None

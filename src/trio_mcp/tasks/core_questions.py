@@ -166,7 +166,7 @@ class CoreQuestions:
         self.changed(task_id)
 
     def changed(self, task_id: str) -> None:
-        """Make each `Asker` of the task read the task record, because there may be input requests to send."""
+        """Make each `Asker`, a sender of the task's input requests, read the task record for requests to send."""
         self._records.changed(task_id)
 
     def persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:

@@ -143,7 +143,7 @@ class OutcomeWriter:
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
         if is_given_up and self.goes_on_elsewhere(task):
             # Don't count runs that a graceful shutdown or an outage of the store has ended.
-            # If runs that a shutdown has ended counted, frequent deployments would make long tasks fail.
+            # If a run counted although a shutdown has ended it, frequent deployments would make long tasks fail.
             return lambda record, _: released(record, counts=False)
         # The client has cancelled the task, but the record couldn't be changed at that time, so change it now.
         if cause is CancelCause.TASK and cancellation is not None:

@@ -307,7 +307,7 @@ class RequestTask:
         """Apply ``transition`` to the task record. See `TaskHost.change`. Raises `CodedError` if the task has ended."""
         record = await self._host.change(self, transition)
         if record is None or record.phase.is_final:
-            # If the handler was cancelled, raise trio.Cancelled here, because the change wasn't stored.
+            # A cancelled handler gets trio.Cancelled instead of the error below. This is safe: no change was stored.
             await trio.lowlevel.checkpoint()
             raise CodedError(
                 TASK_LOST, "the change of the task was not stored: the task has ended, or runs in another process"

@@ -224,7 +224,10 @@ class OwnTasks:
         return self._is_shared and peer.principal is None and peer.is_distinguishable
 
     def add(self, scope: RequestScope, task_id: str) -> None:
-        """Record that the connection of a request has created a task."""
+        """Add a task to the list of tasks that were created by requests on the same connection as this request.
+
+        Do nothing unless `are_all_of` is true.
+        """
         if self.are_all_of(scope):
             made = self._made.setdefault(scope.exchange.at_once, BoundedDict(self._limit))
             made[task_id] = next(self._numbers)
@@ -242,8 +245,8 @@ class OwnTasks:
         return iter([(task_id, f"own.{number}") for task_id, number in made.items() if number > start])
 
     def remove(self, scope: RequestScope, task_id: str) -> None:
-        """Remove a task from the list of tasks that the request's connection has created, because the task's record was
-        deleted."""
+        """Remove a task, whose record was deleted, from the list of tasks that were created by requests on the same
+        connection as this request."""
         self._made.get(scope.exchange.at_once, dict[str, int]()).pop(task_id, None)
 
 

@@ -197,9 +197,10 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
 def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a background task whose work is done by other code than the handler from now on.
+    """Return a changed ``record``: from now on, code outside of the handler does the work of this background task.
 
-    The task expires ``ttl_ms`` milliseconds after its creation.
+    Return `None` if the task has ended, or if its record was changed like this before. The task expires ``ttl_ms``
+    milliseconds after its creation.
 
     No process runs or claims such a task. The record is kept for ``keep_ms`` longer.
     """

@@ -69,7 +69,8 @@ class FaultyChannel(Transport):
     # Receiving
 
     async def receive(self) -> bytes:
-        """Receive the next message, after the faults of the plan were injected. See `Transport.receive`."""
+        """Receive the next message, after injecting the faults that the channel's fault plan chooses. See
+        `Transport.receive`."""
         while self._lost is None:
             with trio.CancelScope() as self._receiving:
                 if self._arrived:
@@ -98,7 +99,7 @@ class FaultyChannel(Transport):
     # Sending
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send messages, after injecting the faults that the plan chooses. See `Transport.send`."""
+        """Send messages, after injecting the faults that the channel's fault plan chooses. See `Transport.send`."""
         for line in bytes(messages).split(b"\n"):
             if line and self._lost is None:
                 fault = self._choose_fault("sent", line)

@@ -206,10 +206,10 @@ def _text(option: str, given: Any) -> str:
             'write a list of strings, as in ["mcp.example.com"]',
         )
     if not given:
-        raise _unusable(option, given, "a host name or an origin must not be empty", "remove it")
+        raise _unusable(option, given, "the list must not contain an empty string", "remove it")
     if given != given.strip() or any(character.isspace() for character in given):
         raise _unusable(
-            option, given, "a host name or an origin must not contain spaces", "write each name as a separate entry"
+            option, given, "an entry of the list must not contain spaces", "write each name as a separate entry"
         )
     if not given.isascii():
         raise _unusable(option, given, "a host name must be ASCII", 'write its ASCII form, "xn--…"')
@@ -225,14 +225,14 @@ def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
         raise _unusable(
             option,
             given,
-            "a host name or an origin must not contain a path, a query or a fragment",
+            "an entry of the list must not contain a path, a query or a fragment",
             "remove everything after the host and port",
         )
     if "@" in text:
         raise _unusable(
             option,
             given,
-            "a host name or an origin must not contain a user name",
+            "an entry of the list must not contain a user name",
             "remove the user name, the password, and the @",
         )
     name, colon, port = text, "", ""

@@ -185,7 +185,7 @@ class EventReader:
         return text.split(b"\n")
 
     def _read(self, lines: list[bytes], found: list[Event]) -> None:
-        """Parse complete ``lines``, and add each event that they complete to ``found``."""
+        """Parse whole ``lines`` of the stream. When a blank line ends an event, add the event to ``found``."""
         for line in lines:
             if line:
                 size = self._size + len(line)

@@ -74,7 +74,7 @@ def _printing_line_by_line() -> Generator[None]:
         yield
     finally:
         if is_writable(1):
-            # Before `reconfigure` changes the setting, it writes buffered text to standard error (now descriptor 1).
+            # Before `reconfigure` changes the buffering, it writes buffered text to standard error (now descriptor 1).
             with suppress(OSError, ValueError):
                 printing.reconfigure(line_buffering=before)
 

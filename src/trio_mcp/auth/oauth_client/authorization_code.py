@@ -226,7 +226,7 @@ def _code(callback: str, request: _SignInRequest) -> str:
     if issuer is not None and issuer != request.server.issuer:
         raise AuthorizationError("the parameter iss in the redirect URL names another authorization server")
     if "error" in answer:
-        sent = request.state, request.verifier  # don't quote an error that contains these secrets
+        sent = request.state, request.verifier  # don't quote an error that contains the state or verifier
         raise refused("the authorization server denied the user access", answer["error"], secrets=sent)
     code = answer.get("code", "")
     if not 0 < len(code) <= _LONGEST_CODE:

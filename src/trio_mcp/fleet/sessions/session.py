@@ -167,7 +167,7 @@ class SharedSession(ClientSession):
             state.resume(REVISIONS[facts.revision], initialize_params(facts))
         self._pending_changes.apply()
         self.standalone_streams.check_listener(facts.listener)
-        # Ignore cancellations that the first read of the session returns: this replica runs none of its requests yet.
+        # After the first read, ignore the session's cancellations: this replica runs no request of the session yet.
         if before is not None:
             known, here = {cancel.mark for cancel in before.cancels}, f"{self._services.replica.id}."
             # Skip the cancellations that this replica itself has stored, because they are for other replicas.

@@ -327,7 +327,7 @@ class StandaloneStreams:
             while True:
                 lines = bytes(await outbox.take())
                 place = ""
-                # If no more lines wait in the outbox, the taken lines include all changes in the change log so far.
+                # If the outbox is empty now, the client gets all changes up to the replica's cursor in the change log.
                 if not outbox.size:
                     place, self._notified_cursor = (
                         self._services.changes.cursor if self.is_open else self._notified_cursor,

@@ -176,8 +176,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             view.session_state.adopt(facts, stored.mark)
             if reading.is_hinted:
                 view.session_state.is_hinted = True
-                # Another replica may have changed the session while it was read, so read it again.
-                # Don't call `on_hint` for this: it might close the session object, which a request needs now.
+                # Another replica may have changed the session while this replica read it, so read it again.
+                # Don't call `on_hint` to read the session: it might close the session object, which a request needs.
                 view.session_state.read_soon()
         return view
 

@@ -234,8 +234,8 @@ class Rounds:
     # Between two rounds
 
     def park(self) -> None:
-        """From now on, make `resumed` wait until the client retries the request, because the response with the input
-        requests was sent."""
+        """Record that the response with the input requests was sent. From now on, `resumed` waits until the client has
+        retried the request."""
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:

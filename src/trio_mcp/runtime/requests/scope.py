@@ -274,7 +274,7 @@ class RequestScope:
         """
         known, limit = self.from_outside or self._inside, self._limit
         # Only code in trio's thread can read trio's clock, to check whether a deadline has passed.
-        # In threads other than trio's, return a cancellation that was recorded by `_watch_nursery` or at the deadline.
+        # Other threads only get a cancellation that is already recorded, by `_watch_nursery` or at a deadline.
         if known is not None or not self._is_in_trio():
             return known
         while limit is not None:

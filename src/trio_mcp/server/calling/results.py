@@ -231,7 +231,7 @@ def _items(value: Any) -> list[Any] | None:
     """Return the items of a list or a similar iterable. Return `None` for any other value."""
     if isinstance(value, list | tuple):
         return cast("list[Any]", value)
-    if isinstance(value, _SINGLE):  # skip the slower check for iterables below
+    if isinstance(value, _SINGLE):  # for these common types, skip the slower `isinstance` check that follows
         return None
     return cast("list[Any]", collected(value)) if isinstance(value, ITERATED) else None
 

@@ -193,7 +193,7 @@ class UserFunction:
             else:
                 read = read_leniently(self.schema, arguments)
             if read is not arguments:
-                self._check_size(read)  # check again, because the parsed strings may contain large JSON values
+                self._check_size(read)  # parsed strings may contain large JSON values, so check the size again
                 return msgspec.convert(read, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             fault = error

@@ -107,7 +107,8 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
     tasks."""
     revision = scope.request.revision
     if revision.tasks == "extension":
-        # By the tasks extension, the error code MUST be -32021, and the error must name the extension.
+        # By the tasks extension, if a call needs a task but the client doesn't support tasks, the code MUST be -32021.
+        # The error for a client without task support must name the tasks extension.
         return CapabilityMissing(TASKS_CAPABILITY, revision)
     # By MCP 2025-11-25 (tasks page), the server MUST refuse an ordinary call of a tool that runs only as a task.
     return CodedError(METHOD_NOT_FOUND, f"{name} runs only as a task: call it with the parameter task")

@@ -296,8 +296,8 @@ class Mirror(Generic[T]):
         self._shown[name] = shown
 
     def remove(self, name: str) -> None:
-        """Stop showing the entry called ``name`` in the registry ``shown_in``. If a different entry has this name
-        there, that entry stays."""
+        """Remove the entry called ``name`` from the registry ``shown_in``. If another entry has replaced it there, keep
+        that other entry."""
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)

@@ -292,7 +292,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             return
         # Without the end of the body, keys of a nested object could be mistaken for keys of the message.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
-        # If the body is too long, it is probably the client's answer to a request of the server.
+        # A body that is too long may be the client's answer to a request of the server, so continue below.
         # A body that arrived too slowly may be any message, so ignore it unless it is surely an answer.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
             return
@@ -417,7 +417,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self._in_session(request, partial(self._get_in_session, request))
 
     def _get_in_session(self, request: HttpRequest, session: ClientSession) -> None:
-        # Refuse the request, so that the client continues its streams on another replica.
+        # When this replica shuts down, refuse GET requests, so that clients continue their streams on another replica.
         if self._is_ending and self._shared is not None:
             request.response.answer(unavailable("the server is shutting down", request.extra), close=True)
         elif not (request.response.client.is_proxy and self._lacks_connection(request)):

@@ -65,7 +65,7 @@ class ChangeLogSuite(TestedStorage):
             assert await current_cursor(one.changes) == place
 
     async def test_thing_may_have_any_name(self) -> None:
-        """The name of a changed thing can be any string, and no name is mistaken for another."""
+        """Any string can be the name of a change, such as a resource URI, and the change log confuses no two names."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(HOSTILE)

@@ -140,8 +140,8 @@ class _HolderTests(TestedStorage):
                 assert await one.events.read_after(name, "stream", 0, retention_ms=HOUR) is None
 
     async def test_one_of_many_finishes_the_stream_of_the_dead(self) -> None:
-        """Of twenty concurrent `finish_dead` calls for one stream, one succeeds. The line of this call becomes the last
-        line of the stream."""
+        """Of twenty concurrent `finish_dead` calls that try to finish one stream, only one succeeds. The line that this
+        call passes becomes the last line of the stream."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             lines = [str(number).encode() for number in range(20)]
@@ -291,8 +291,10 @@ class _AppendTests(TestedStorage):
             assert (await log.stream()).note == b"two"
 
     async def test_append_that_comes_late_changes_nothing(self) -> None:
-        """If an `append` call is repeated after later events were stored, it returns true and changes nothing: neither
-        the events, nor the note that `append` stores with the stream."""
+        """If an `append` call is repeated after later events were stored, it returns true and changes nothing.
+
+        Besides the events, the note stays unchanged: data that `append` stores with the stream.
+        """
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"old")
@@ -329,8 +331,8 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == lines
 
     async def test_one_of_many_appends_with_the_same_number_is_kept(self) -> None:
-        """If several concurrent calls append an event with the same number, only one event is stored. The other calls
-        return true, like repeated calls."""
+        """If several concurrent calls append an event with the same number, only one event is stored. All calls return
+        true, because `append` can't distinguish the other calls from repetitions of the first call."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = (await open_stream(one.events), StreamUnderTest(two.events))
             lines = [str(number).encode() for number in range(20)]

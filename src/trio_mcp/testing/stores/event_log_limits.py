@@ -77,10 +77,10 @@ class StreamUnderTest:
         return await self.events.read_after(self.session_id, self.name, 0, retention_ms=HOUR) is not None
 
     async def is_gone(self) -> bool:
-        """Return true if the stream doesn't exist. To find out, try to create it, because reading it would extend the
-        lifetime of its session.
+        """Return true if the stream doesn't exist. This method tries to create the stream, because reading the stream
+        would extend the lifetime of its session.
 
-        This doesn't extend the lifetime of an existing session.
+        An attempt to create a stream doesn't extend the lifetime of an existing session.
         """
         try:
             await self.open("another holder")

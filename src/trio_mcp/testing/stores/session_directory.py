@@ -155,10 +155,10 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fifth", b"ann", limit=7))
 
     async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
-        """In a full directory in which each caller has one session, the session of a new caller replaces an unused
-        session: the one with the least time left.
+        """If the session directory is full and each caller has one session, a new caller's session replaces an unused
+        session. It is the unused session with the least time left.
 
-        It doesn't matter which caller opened that session.
+        It doesn't matter which caller opened the unused session.
         """
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "ann", b"ann", limit=3, idle_ms=2 * HOUR)
@@ -423,8 +423,11 @@ class SessionDirectorySuite(TestedStorage):
 async def open_session(
     sessions: SessionDirectory, session_id: str, facts: bytes = b"facts", *, caller: bytes | None = None, **options: Any
 ) -> bytes:
-    """Open a session, by default for a new caller, and return the session's mark. ``options`` are passed to
-    `try_open_session`."""
+    """Open a session, by default for a new caller, and return the session's mark: random bytes that identify the
+    version of its data.
+
+    ``options`` are passed to `try_open_session`.
+    """
     mark = new_mark()
     caller = session_id.encode(errors="surrogatepass") if caller is None else caller
     await try_open_session(sessions, session_id, caller, facts=facts, mark=mark, **options)

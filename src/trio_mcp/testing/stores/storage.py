@@ -64,7 +64,7 @@ class ReplayGuardSuite(TestedStorage):
         raise AssertionError("each value expired before it could be used again; the storage is too slow")
 
     async def test_cancelled_use_of_a_value_is_whole_or_nothing(self) -> None:
-        """If `ReplayGuard.add` is cancelled, it doesn't store the one-time value."""
+        """`ReplayGuard.add` either stores a one-time value and returns, or raises `trio.Cancelled` and stores none."""
         async with self.open_replica() as one:
             for at in interruptions():
                 returned = await at.call(use, one, digest(f"{at.step}"))
@@ -144,7 +144,8 @@ class RateLimitsSuite(TestedStorage):
             assert (await run_concurrently(calls)).count(0) == 7
 
     async def test_cancelled_take_of_a_token_is_whole_or_nothing(self) -> None:
-        """If `RateLimits.acquire` is cancelled, it takes no token."""
+        """If the bucket has a token, `RateLimits.acquire` either takes it and returns, or raises `trio.Cancelled` and
+        leaves it."""
         async with self.open_replica() as one:
             for at in interruptions():
                 key = b"key %d" % at.step

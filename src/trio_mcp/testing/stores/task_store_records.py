@@ -192,7 +192,8 @@ class RecordTests(TestedTaskStorage):
                 assert attrs.evolve(old, **times) == new
 
     async def test_store_fills_in_the_times(self) -> None:
-        """The store gets durations, and converts them to times on its own clock, which keeps running."""
+        """The task store converts durations, such as the time to live, to times on its own clock. This clock keeps
+        running."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"), lease_ms=1000, ttl_ms=2000, retention_ms=3000)
             begun = one.created_at
@@ -325,7 +326,8 @@ class RecordTests(TestedTaskStorage):
             assert dict(await store.marks([])) == {}
 
     async def test_marks_of_thousands_are_told(self) -> None:
-        """`marks` accepts thousands of task ids in one call."""
+        """`marks` accepts thousands of task ids in one call. It returns the mark of each stored record: random bytes
+        that identify the record's version."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}")) for number in range(40)]
             asked = [*(each.id for each in created), *(f"never {number}" for number in range(40_000))]

@@ -272,7 +272,7 @@ def _parse(received: bytearray) -> h11.Request:
         raise Rejection(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     assert isinstance(event, h11.Request), "the head is complete"
     # RFC 6455 section 4.1: the client MUST wait for the response before it sends more.
-    # trio-websocket would process a frame that arrives with the request only after the next frame.
+    # If a frame arrived with the request, trio-websocket would process this frame only after the next frame.
     if event.method == b"GET" and (not isinstance(end, h11.EndOfMessage) or parser.trailing_data[0]):
         raise Rejection(
             HTTPStatus.BAD_REQUEST, "the client must wait for the response to its upgrade request before it sends more"

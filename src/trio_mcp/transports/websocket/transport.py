@@ -145,7 +145,7 @@ class WebSocketTransport(FramedTransport):
         reason = closed.reason
         code, words = (1006, None) if reason is None else (int(reason.code), reason.reason)
         if code in (1002, 1007) and not self._stream.close_sent:
-            # wsproto reports bytes that it can't parse as a close by the peer, so a close frame must still be sent.
+            # For bytes that wsproto can't parse, it reports a close by the peer. So a close frame must still be sent.
             return self.close_with(code, words or "")
         self._lost = closed_by_peer(code, words)
         return self._lost

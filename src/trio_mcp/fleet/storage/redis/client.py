@@ -359,7 +359,10 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return the text of the deepest cause of an exception in `failures`. The text contains no credentials."""
+    """Follow the causes of ``failure`` while they are exceptions in `failures`, and return the text of the last one.
+
+    The text contains no credentials.
+    """
     failure = sole_exception(failure)
     while failure.__cause__ is not None and isinstance(failure.__cause__, failures()):
         failure = sole_exception(failure.__cause__)

@@ -107,7 +107,7 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """True while Redis seems to be available. The link checks this every second."""
+        """True while Redis seems to be available. This object checks its availability every second."""
         return self._client is not None
 
     @property
