@@ -257,7 +257,7 @@ class _Player:
 
     def _report_missing(self) -> None:
         # Report invalid messages only if there are more of them than in the recording.
-        # Fewer invalid messages don't count as a difference: the text that a program prints last may not have arrived yet.
+        # Don't report fewer invalid messages: the text that a program prints last may not have arrived yet.
         # The recording may lack text that a program wrote after its last message.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)

@@ -86,7 +86,7 @@ class RoundStates:
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
             # Don't check here whether a waiting handler has timed out.
-            # `Parking` checks the timeouts of the handlers that it stores with a monotonic clock, which can't be set back.
+            # `Parking`, which stores the handlers, checks timeouts with a monotonic clock, which can't be set back.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER
