@@ -206,7 +206,7 @@ def _text(option: str, given: Any) -> str:
             'write a list of strings, as in ["mcp.example.com"]',
         )
     if not given:
-        raise _unusable(option, given, "the list must not contain an empty string", "remove it")
+        raise _unusable(option, given, "an entry of the list must not be empty", "remove it")
     if given != given.strip() or any(character.isspace() for character in given):
         raise _unusable(
             option, given, "an entry of the list must not contain spaces", "write each name as a separate entry"
