@@ -145,7 +145,7 @@ async def test_group_raises_not_in_catalogue_for_a_task_id_that_the_group_did_no
     autojump_clock: MockClock,
 ) -> None:
     async with open_group() as group:
-        with pytest.raises(NotInCatalogue, match="member://files/ID"):
+        with pytest.raises(NotInCatalogue, match="member://SERVER/ID"):
             group.resume_task("t-1")
         with pytest.raises(MemberUnavailable):
             await group.resume_task("member://a/t-1").get()

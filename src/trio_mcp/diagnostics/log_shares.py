@@ -234,7 +234,7 @@ class LogShares:
         return [_record_of(*one) for one in told]
 
     def close(self, share: LogShare) -> list[logging.LogRecord]:
-        """Return the reports that are still due about the suppressed log records of a peer that has disconnected. The
+        """Return the reports that are still due, because log records of a disconnected peer were suppressed. The
         object ``share`` counts these log records."""
         told, now = list[_Report](), self._clock()
         with _lock:

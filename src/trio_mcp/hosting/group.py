@@ -319,7 +319,7 @@ class Group:
         """
         parsed = parse_uri(task_id)
         if parsed is None:
-            raise NotInCatalogue(f"the id of a group's task must be like member://files/ID, not {task_id!r}")
+            raise NotInCatalogue(f"the id of a group's task must be like member://SERVER/ID, not {task_id!r}")
         return GroupTask(*parsed, self.client)
 
     async def get_prompt(

@@ -430,7 +430,7 @@ class ListedTools:
         """A lock, so that only one caller at a time lists all tools."""
 
     def has(self, tool: str) -> bool:
-        """Return true if the HTTP headers that calls of ``tool`` require are known. Otherwise the server's tools must
+        """Return true if it's known which HTTP headers a call of ``tool`` needs. Otherwise the server's tools must
         be listed before the call."""
         return self._all_listed or tool in self._headers
 

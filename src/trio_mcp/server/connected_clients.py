@@ -150,7 +150,8 @@ class Observers:
         self._runs[observer] = current_run()
 
     def add_server(self, observers: Observers) -> None:
-        """From now on, also notify the connections in ``observers``. They belong to another server, which mounts this
+        """From now on, also notify the connections in ``observers`` of changes. They belong to another server that
+        mounts this
         server.
 
         These connections get no extension notifications, because a mounted server's extensions aren't available to

@@ -187,7 +187,7 @@ class _Batcher:
         try:
             await self._access.run(partial(self._call_all, self._start_batch))
         except Exception as error:
-            # All waiting functions need the same file. If it is locked or was removed, they all fail.
+            # All queued functions use the same database file. If the file is locked or was removed, they all fail.
             if not self._batch:
                 self._batch.extend(self._waiting)
                 self._waiting.clear()

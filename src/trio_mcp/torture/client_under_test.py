@@ -73,7 +73,8 @@ class TortureServer(TorturePeer["ClientUnderTest"], ScriptedServer):
         return call
 
     async def order(self, tool: str, seconds: float = 60.0) -> JSONObject:
-        """Make the client call ``tool`` with a time limit in ``seconds``. Return the client's request."""
+        """Let the client under test call ``tool`` and give up after ``seconds``. Return the request that the client
+        sends."""
         await self.answer_text(await self._call_of("next"), f"{tool} {seconds:g}")
         return await self._call_of(tool)
 

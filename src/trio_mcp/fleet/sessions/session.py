@@ -314,7 +314,7 @@ class SharedSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """True while a response to the client's GET sends the session's standalone GET stream.
+        """True while the client receives the session's standalone stream, as the response to a GET request.
 
         The response may be here or, as far as is known, on another replica.
         """

@@ -179,7 +179,8 @@ class PublicDocument:
         object.__setattr__(self, "_headers", _CORS + _CACHED + f"ETag: {tag}\r\n".encode())
 
     def answer(self, method: str, known: str) -> Answer:
-        """Return the HTTP response to a request with this ``method`` for the document. The Accept header is ignored.
+        """Return the HTTP response to a request with the HTTP ``method`` for this server card or catalog. The Accept
+        header is ignored.
 
         ``known`` is the value of the If-None-Match header.
         """

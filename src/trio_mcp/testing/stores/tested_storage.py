@@ -33,7 +33,8 @@ class TestedStorage:
     begins."""
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
-        """Open a replica of the server ``name``. All replicas that one test opens share the same storage."""
+        """Open the shared storage as one more replica of the server ``name``. All replicas of a test share one
+        storage."""
         raise NotImplementedError("a test class that inherits this suite must define open_replica()")
 
 

@@ -102,7 +102,8 @@ class SQLiteStorage(FleetStorage):
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
-        # The callers' state needs its own `SQLiteSessionDirectory`. A file can have only one, so use another file.
+        # The callers' state has its own `SQLiteSessionDirectory` in a second file, because a file can contain only one
+        # directory.
         states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
