@@ -70,7 +70,7 @@ async def test_pins_command_shows_and_approves_new_and_changed_tools(config: Pat
 async def test_pins_command_approves_only_the_named_tools_and_servers(config: Path) -> None:
     wrong = await pins("approve", config, "--yes", "files__find")
     assert (wrong.status, wrong.stdout) == (2, "")
-    assert "no new or changed tool is called 'files__find' or is on a server of this name" in wrong.stderr
+    assert "'files__find' must be a new or changed tool, or a server that has such a tool" in wrong.stderr
     assert (await pins("approve", config, "--yes", "files")).status == 0
     assert (await pins("show", config)).status == 0
 

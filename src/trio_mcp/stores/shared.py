@@ -373,7 +373,7 @@ class Courier(Protocol):
         ...
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return those of the ``replicas`` that are dead.
+        """Return which of the ``replicas`` are dead.
 
         A replica is dead if its lease has expired, it has called `leave`, or it has never existed.
         """

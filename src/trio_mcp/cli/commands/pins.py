@@ -97,7 +97,7 @@ def approve(file: Path, config: Path, sign_in: SignIn, names: tuple[str, ...], y
     known = {name for each in held for name in (each.name, each.member)}
     for name in names:
         if name not in known:
-            raise CommandError(f"no new or changed tool is called {name_shown(name)!r} or is on a server of this name")
+            raise CommandError(f"{name_shown(name)!r} must be a new or changed tool, or a server that has such a tool")
     chosen = [each for each in held if not names or each.name in names or each.member in names]
     _print(chosen)
     if chosen:
