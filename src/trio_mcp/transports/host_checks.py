@@ -8,9 +8,9 @@ both are checked first (2025-11-25 transports, Security Warning).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 
 from ..classes import frozen
 from ..lazy import lazy_pattern
@@ -151,129 +151,104 @@ def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: A
             "allowed_hosts=[] would refuse every client: list the names of the server, as in "
             'allowed_hosts=["mcp.example.com"]'
         )
-    return HostChecks(
-        "*"
-        if isinstance(allowed_origins, str)
-        else tuple(map(_origin, _LOOPBACK_ORIGINS if allowed_origins is None else allowed_origins)),
-        "*" if isinstance(allowed_hosts, str) else tuple(map(_host, allowed_hosts)),
-    )
+    origins = _LOOPBACK_ORIGINS if allowed_origins is None else allowed_origins
+    return HostChecks(_entries("allowed_origins", origins, _origin), _entries("allowed_hosts", allowed_hosts, _host))
 
 
-def _host(given: str) -> str:
-    """Return an entry of ``allowed_hosts`` in normalized form. Raises `ValueError` if the entry is invalid."""
-    text = _text("allowed_hosts", given)
+def _entries(option: str, given: Sequence[str], normalized: Callable[[str], str]) -> tuple[str, ...] | Literal["*"]:
+    """Return the entries of ``option`` in ``normalized`` form. Raises `ValueError` if one of them matches no client."""
+    if given == "*":
+        return "*"
+    entries: list[str] = []
+    for entry in given:
+        try:
+            entries.append(normalized(_text(entry)))
+        except _Unusable as error:
+            raise ValueError(f"{option}= has {entry!r:.200}, which matches no client: {error}") from None
+    return tuple(entries)
+
+
+class _Unusable(Exception):
+    """Raised for an entry that matches no client. The message says why, and what to write instead."""
+
+
+def _host(text: str) -> str:
+    """Return an entry of ``allowed_hosts`` in normalized form."""
     if text == "*":
-        raise _unusable(
-            "allowed_hosts", given, '"*" is not a host name', 'write allowed_hosts="*", without a list, for any name'
-        )
+        raise _Unusable('"*" is not a host name; write allowed_hosts="*", without a list, for any name')
     if "://" in text:
         name = text.partition("://")[2].partition("/")[0] or "mcp.example.com"
-        raise _unusable("allowed_hosts", given, "a host name must not contain a scheme", f'write "{name}"')
-    name, port = _name_and_port("allowed_hosts", given, text)
+        raise _Unusable(f'a host name must not contain a scheme; write "{name}"')
+    name, port = _name_and_port(text)
     return name if port in ("", "*") else f"{name}:{port}"
 
 
-def _origin(given: str) -> str:
-    """Return an entry of ``allowed_origins`` in normalized form. Raises `ValueError` if the entry is invalid."""
-    text = _text("allowed_origins", given)
+def _origin(text: str) -> str:
+    """Return an entry of ``allowed_origins`` in normalized form."""
     if text == "*":
-        raise _unusable(
-            "allowed_origins",
-            given,
-            '"*" is not an origin',
-            'write allowed_origins="*", without a list, for any web page',
-        )
+        raise _Unusable('"*" is not an origin; write allowed_origins="*", without a list, for any web page')
     if text == "null":
         return text
     scheme, has_scheme, rest = text.partition("://")
     if not has_scheme or _SCHEME.fullmatch(scheme) is None:
-        raise _unusable(
-            "allowed_origins",
-            given,
-            "an origin must begin with a scheme",
-            'write the origin as in "https://app.example.com"',
-        )
-    name, port = _name_and_port("allowed_origins", given, rest)
+        raise _Unusable('an origin must begin with a scheme; write the origin as in "https://app.example.com"')
+    name, port = _name_and_port(rest)
     return f"{scheme}://{name}" if port in ("", _USUAL_PORTS.get(scheme)) else f"{scheme}://{name}:{port}"
 
 
-def _text(option: str, given: Any) -> str:
+def _text(given: Any) -> str:
     if not isinstance(given, str):
-        raise _unusable(
-            option,
-            given,
-            "a host name or an origin must be a string",
-            'write a list of strings, as in ["mcp.example.com"]',
-        )
+        raise _Unusable('a host name or an origin must be a string; write a list of strings, as in ["mcp.example.com"]')
     if not given:
-        raise _unusable(option, given, "an entry of the list must not be empty", "remove it")
+        raise _Unusable("an entry of the list must not be empty; remove it")
     if given != given.strip() or any(character.isspace() for character in given):
-        raise _unusable(
-            option, given, "an entry of the list must not contain spaces", "write each name as a separate entry"
-        )
+        raise _Unusable("an entry of the list must not contain spaces; write each name as a separate entry")
     if not given.isascii():
-        raise _unusable(option, given, "a host name must be ASCII", 'write its ASCII form, "xn--…"')
+        raise _Unusable('a host name must be ASCII; write its ASCII form, "xn--…"')
     return given.lower()
 
 
-def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
+def _name_and_port(text: str) -> tuple[str, str]:
     """Split ``text`` into a host name and a port.
 
     A missing port is returned as an empty string, and any port as ``*``.
     """
     if any(mark in text for mark in "/?#\\"):
-        raise _unusable(
-            option,
-            given,
-            "an entry of the list must not contain a path, a query or a fragment",
-            "remove everything after the host and port",
+        raise _Unusable(
+            "an entry of the list must not contain a path, a query or a fragment; remove everything after the host and "
+            "port"
         )
     if "@" in text:
-        raise _unusable(
-            option,
-            given,
-            "an entry of the list must not contain a user name",
-            "remove the user name, the password, and the @",
+        raise _Unusable(
+            "an entry of the list must not contain a user name; remove the user name, the password, and the @"
         )
-    name, colon, port = text, "", ""
     if text.startswith("["):
         inside, closed, rest = text[1:].partition("]")
-        name, colon, port = f"[{_ipv6(option, given, inside)}]", rest[:1], rest[1:]
+        name, colon, port = f"[{_ipv6(inside)}]", rest[:1], rest[1:]
         if not closed or colon not in ("", ":"):
-            raise _unusable(
-                option, given, "an IPv6 address must be in brackets", 'write the address as in "[::1]:8000"'
-            )
+            raise _Unusable('an IPv6 address must be in brackets; write the address as in "[::1]:8000"')
     elif text.count(":") > 1:
-        raise _unusable(option, given, "an IPv6 address must be in brackets", f'write "[{text}]"')
+        raise _Unusable(f'an IPv6 address must be in brackets; write "[{text}]"')
     else:
         name, colon, port = text.partition(":")
         if "*" in name:
-            raise _unusable(
-                option, given, "only the port may be *, as in example.com:*", "write each name as a separate entry"
-            )
+            raise _Unusable("only the port may be *, as in example.com:*; write each name as a separate entry")
         if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None or ".." in name:
-            raise _unusable(option, given, f"{name!r} is not a host name", "write a host name or an IP address")
+            raise _Unusable(f"{name!r} is not a host name; write a host name or an IP address")
     if colon and port != "*":
         if not port.isdecimal() or not 1 <= int(port[:6]) <= _MOST_PORT:
-            raise _unusable(
-                option,
-                given,
-                f"a port must be a number from 1 to {_MOST_PORT}, or *",
-                "leave out the port to allow any port",
+            raise _Unusable(
+                f"a port must be a number from 1 to {_MOST_PORT}, or *; leave out the port to allow any port"
             )
         port = str(int(port))
     return name, port
 
 
-def _ipv6(option: str, given: str, text: str) -> str:
+def _ipv6(text: str) -> str:
     try:
         address = ip_address(text)
     except ValueError:
         address = None
     if not isinstance(address, IPv6Address) or address.scope_id is not None:
-        raise _unusable(option, given, f"{text!r} is not an IPv6 address", 'write the address as in "[::1]"')
+        raise _Unusable(f'{text!r} is not an IPv6 address; write the address as in "[::1]"')
     return str(address)
-
-
-def _unusable(option: str, given: object, reason: str, cure: str) -> ValueError:
-    return ValueError(f"{option}= has {cast('Any', given)!r:.200}, which matches no client: {reason}; {cure}")
