@@ -300,10 +300,16 @@ class TaskHost:
         runner: RequestRunner = scope.runner  # pyright: ignore[reportAssignmentType]
         runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
         if scope.rounds is not None:
-            task.collect_questions()
+            self.collect_questions(task)
         # Store the request in a compact form, because ten thousand background tasks may be waiting in memory.
         scope.request.pack_as(record.params)
         scope.exchange.peer.pack()
+
+    def collect_questions(self, task: RequestTask) -> None:
+        """From now on, store the input requests of the handler of ``task`` in the task record."""
+        from .task_exchange import TaskQuestions  # lazy import, see `_serve`
+
+        TaskQuestions(task).collect()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
         """Run the handler of a background task again, after the task was claimed from another process.

@@ -281,9 +281,7 @@ class RequestTask:
 
     def collect_questions(self) -> None:
         """From now on, store the handler's input requests in the task record, from which the client gets them."""
-        from .task_questions import TaskQuestions  # this module is imported late, so that servers start faster
-
-        TaskQuestions(self).collect()
+        self._host.collect_questions(self)
 
     @property
     def keeps_answers(self) -> bool:
