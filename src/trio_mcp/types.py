@@ -92,11 +92,17 @@ if TYPE_CHECKING:
     from .runtime.requests.reports import RequestLog
     from .server.connected_clients import ConnectedClient
     from .server.context.client_data import ElicitAnswer
-    from .server.context.state import CallerState, StateValue
-    from .server.context.tasks import CallerTasks, StoredTasks, TaskContext, TaskOutcome, TaskPage
+    from .server.context.state import CallerState, StateValue, WorkerState
+    from .server.context.tasks import (
+        CallerTasks,
+        StoredTasks,
+        TaskContext,
+        TaskOutcome,
+        TaskPage,
+        WorkerTask,
+        WorkerTasks,
+    )
     from .server.context.worker_context import WorkerLog
-    from .server.context.worker_state import WorkerState
-    from .server.context.worker_tasks import WorkerTask, WorkerTasks
     from .server.middleware import MiddlewareFunction
     from .server.offering import RootsChanged
     from .server.offers.apps import AppsSettings
@@ -152,10 +158,9 @@ _NAMES: Final = {
     ".proxying.gateway": "Gateway", ".proxying.proxy": "Proxy ProxyTarget",
     ".proxying.tenants": "ALL_QUESTIONS OpenUpstream", ".runtime.calls": "OnProgress", ".runtime.limits": "Statistics",
     ".runtime.requests.reports": "RequestLog", ".server.connected_clients": "ConnectedClient",
-    ".server.context.client_data": "ElicitAnswer", ".server.context.state": "CallerState StateValue",
-    ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskOutcome TaskPage",
-    ".server.context.worker_context": "WorkerLog", ".server.context.worker_state": "WorkerState",
-    ".server.context.worker_tasks": "WorkerTask WorkerTasks", ".server.middleware": "MiddlewareFunction",
+    ".server.context.client_data": "ElicitAnswer", ".server.context.state": "CallerState StateValue WorkerState",
+    ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskOutcome TaskPage WorkerTask WorkerTasks",
+    ".server.context.worker_context": "WorkerLog", ".server.middleware": "MiddlewareFunction",
     ".server.offering": "RootsChanged", ".server.offers.apps": "AppsSettings",
     ".server.offers.skill_offers": "SkillOptions",
     ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions",

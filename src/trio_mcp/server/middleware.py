@@ -26,10 +26,9 @@ from ..protocol.types.tools import CallToolParams
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..stores.shared import RateLimits
-from .calling.on_asyncio import run_on_asyncio
 from .context.input_required import Forwarded
 from .context.request_context import LiveContext, RequestContext
-from .context.worker_context import WorkerContext
+from .context.worker_context import WorkerContext, run_on_asyncio
 from .offers.prompts import Prompts
 from .offers.resources import Resources
 from .offers.tools import Tools

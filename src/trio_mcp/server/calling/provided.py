@@ -21,8 +21,7 @@ from ...concurrency.workers import await_result, run_in_worker
 from ...runtime.requests.host import RequestHost
 from ...runtime.requests.scope import RequestScope, current_request
 from ..context.request_context import RequestContext
-from ..context.worker_context import WorkerContext
-from .on_asyncio import run_on_asyncio
+from ..context.worker_context import WorkerContext, run_on_asyncio
 from .provider import Provide, Provider, name_of
 
 T = TypeVar("T")

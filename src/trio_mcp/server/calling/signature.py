@@ -271,7 +271,7 @@ def _called(
         provisions = InjectedHandler(function, provided, context_name, on_asyncio=asyncio)
         return provisions.call, CONTEXT, provisions.once
     if asyncio:
-        from .on_asyncio import handler_on_asyncio  # lazy import: few servers have asyncio handlers
+        from ..context.worker_context import handler_on_asyncio  # lazy import: few servers have asyncio handlers
 
         return handler_on_asyncio(function, context_name), context_name, ()
     return function, context_name, ()

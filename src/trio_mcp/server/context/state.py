@@ -27,6 +27,7 @@ from ...stores.sealing import BadSeal, KeyRing
 from ...stores.shared import SessionDirectory
 from ...stores.task_store import StoreFull, UnreadableRecord, new_mark
 from .client_data import typed
+from .worker_calls import WorkerAdapter, blocking
 
 T = TypeVar("T")
 
@@ -147,6 +148,19 @@ class CallerState:
         if self._scope is not None:
             return _entry_of(self._scope, self._handle)
         return _Entry(self._passive or HostState(None), handle=self._handle)
+
+
+class WorkerState(WorkerAdapter[CallerState]):
+    """`CallerState` for worker threads. Methods that are async in `CallerState` block in this class."""
+
+    def at(self, handle: str) -> WorkerState:
+        """Return another state of the same caller, named ``handle``. See `CallerState.at`."""
+        return WorkerState(self._original.at(handle), self._scope)
+
+    get = blocking(CallerState.get)
+    read = blocking(CallerState.read)
+    set = blocking(CallerState.set)
+    delete = blocking(CallerState.delete)
 
 
 def _entry_of(scope: RequestScope, handle: str) -> _Entry:

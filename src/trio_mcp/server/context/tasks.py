@@ -3,6 +3,7 @@
 - `StoredTasks`: the tasks in a server's store, for code outside of handlers.
 - `CallerTasks`: the tasks of one request's caller, ``ctx.caller_tasks``.
 - `TaskContext`: the task that the request itself is or may become, ``ctx.task``.
+- `WorkerTask` and `WorkerTasks`: the last two for plain ``def`` handlers, which run in worker threads.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ...tasks.request_task import RequestTask
 from ...tasks.task_methods import milliseconds, scope_of, unknown_task
 from ...tasks.task_state import TaskState, state_of
 from ...tasks.transitions import cancelled, with_message, with_outcome
+from .worker_calls import WorkerAdapter, blocking, in_trio, passthrough
 
 T = TypeVar("T")
 
@@ -345,3 +347,29 @@ class LiveTask(TaskContext):
 
     def __init__(self, task: RequestTask) -> None:
         self._task = task
+
+
+class WorkerTask(WorkerAdapter[TaskContext]):
+    """`TaskContext` for worker threads. Methods that are async in `TaskContext` block in this class."""
+
+    id = passthrough(TaskContext.id)
+    ttl = passthrough(TaskContext.ttl)
+    requested_ttl = passthrough(TaskContext.requested_ttl)
+    has_started = passthrough(TaskContext.has_started)
+    attempt = passthrough(TaskContext.attempt)
+    restored = passthrough(TaskContext.restored)
+    restored_as = passthrough(TaskContext.restored_as)
+    status = in_trio(TaskContext.status)
+    start = blocking(TaskContext.start)
+    checkpoint = blocking(TaskContext.checkpoint)
+
+
+class WorkerTasks(WorkerAdapter[CallerTasks]):
+    """`CallerTasks` for worker threads. Every method blocks."""
+
+    create_task = blocking(CallerTasks.create_task)
+    get_task = blocking(CallerTasks.get_task)
+    get_task_result = blocking(CallerTasks.get_task_result)
+    store_task_result = blocking(CallerTasks.store_task_result)
+    update_task_status = blocking(CallerTasks.update_task_status)
+    list_tasks = blocking(CallerTasks.list_tasks)

@@ -1,11 +1,11 @@
-"""Create methods with which a worker thread can use objects of trio's thread: `passthrough`, `in_trio`, `blocking` and
-`blocking_question`."""
+"""Create objects with which a worker thread can use objects of trio's thread: `WorkerAdapter` is their base class, and
+`passthrough`, `in_trio`, `blocking` and `blocking_question` return their methods."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import trio
 
@@ -15,6 +15,15 @@ from ...runtime.requests.scope import RequestScope, current_request
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class WorkerAdapter(Generic[T]):
+    """Base class of objects for worker threads, such as `WorkerState`. They use the object ``original`` of trio's
+    thread, for the request ``scope``."""
+
+    def __init__(self, original: T, scope: RequestScope | None) -> None:
+        self._original = original
+        self._scope = scope
 
 
 def passthrough(member: T) -> T:

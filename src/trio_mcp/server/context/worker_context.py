@@ -1,14 +1,18 @@
-"""`WorkerContext`: the context of a plain ``def`` handler, which runs in a worker thread.
+"""`WorkerContext`: the context of a plain ``def`` handler, which runs in a worker thread, and of a handler on asyncio.
 
 Each member is derived from the async handlers' member by one line, which defines how a thread calls it: see
 `worker_calls`. Docstrings, parameters and types are those of the original.
+
+`handler_on_asyncio` and `run_on_asyncio` run asyncio functions in their server's asyncio event loop.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 
@@ -16,10 +20,11 @@ from ...concurrency.threads import loop_calls_here
 from ...concurrency.workers import in_worker_thread
 from ...runtime.cancellation import Cancellation
 from ...runtime.requests.reports import RequestLog
-from ...runtime.requests.scope import RequestScope
+from ...runtime.requests.scope import current_request
 from ..options import ContextNames, L_co
 from .request_context import RequestContext, live_scope
 from .worker_calls import (
+    WorkerAdapter,
     await_in_trio,
     blocking,
     blocking_question,
@@ -31,16 +36,14 @@ from .worker_calls import (
 )
 
 if TYPE_CHECKING:
-    from .worker_state import WorkerState
-    from .worker_tasks import WorkerTask, WorkerTasks
+    from .state import WorkerState
+    from .tasks import WorkerTask, WorkerTasks
+
+T = TypeVar("T")
 
 
-class WorkerLog:
+class WorkerLog(WorkerAdapter[RequestLog]):
     """`RequestLog` for worker threads. Its methods block until the queue of outgoing messages has room."""
-
-    def __init__(self, log: RequestLog, scope: RequestScope | None) -> None:
-        self._original = log
-        self._scope = scope
 
     debug = blocking(RequestLog.debug)
     info = blocking(RequestLog.info)
@@ -100,7 +103,7 @@ class WorkerContext(ContextNames[L_co]):
         """The MCP task that runs this request, or that the request may become. See `RequestContext.task`."""
         if (task := self._original.task) is None:
             return None
-        from .worker_tasks import WorkerTask  # lazy import: most servers have no MCP tasks
+        from .tasks import WorkerTask  # lazy import: most servers have no MCP tasks
 
         return WorkerTask(task, self._scope)
 
@@ -109,14 +112,14 @@ class WorkerContext(ContextNames[L_co]):
         """The MCP tasks of this request's caller. See `RequestContext.caller_tasks`."""
         if (tasks := self._original.caller_tasks) is None:
             return None
-        from .worker_tasks import WorkerTasks  # lazy import: most servers have no MCP tasks
+        from .tasks import WorkerTasks  # lazy import: most servers have no MCP tasks
 
         return WorkerTasks(tasks, self._scope)
 
     @property
     def state(self) -> WorkerState:
         """Values that the server keeps for this caller between requests. See `RequestContext.state`."""
-        from .worker_state import WorkerState  # lazy import: few servers keep state
+        from .state import WorkerState  # lazy import: few servers keep state
 
         return WorkerState(self._original.state, self._scope)
 
@@ -202,3 +205,22 @@ def _thread_is_cancelled() -> bool:
     except trio.Cancelled:
         return True
     return False
+
+
+def handler_on_asyncio(function: Callable[..., Any], context_name: str | None) -> Callable[..., Any]:
+    """Return a trio function that runs the asyncio handler ``function`` in the server's asyncio event loop."""
+
+    @wraps(function)
+    async def call(**bound: Any) -> Any:
+        if context_name is not None:
+            bound[context_name] = WorkerContext(bound[context_name])
+        return await run_on_asyncio(partial(function, **bound))
+
+    return call
+
+
+async def run_on_asyncio(function: Callable[[], Awaitable[T]]) -> T:
+    """Run the asyncio function ``function`` in the server's asyncio event loop, and return its result. The call belongs
+    to the current request."""
+    scope = current_request.get()
+    return await scope.runner.host.asyncio.run(function, scope.runner.graces, scope.thread_abandoned)
