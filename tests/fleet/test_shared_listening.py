@@ -13,8 +13,7 @@ from tests.serving.http.raw import Connection, message
 from tests.serving.http.scenes import SAMPLING, call, cancel, next_message, rest_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.fleet.storage.memory import _MemoryChangeLog
-from trio_mcp.fleet.storage.memory_events import MemoryEventLog
+from trio_mcp.fleet.storage.memory import MemoryEventLog, _MemoryChangeLog
 from trio_mcp.stores.task_store import StoreDown
 from trio_mcp.types import ConnectedClient
 

@@ -12,8 +12,7 @@ from tests.simulation.chaos import simulate
 from trio_mcp.fleet import messenger as letters
 from trio_mcp.fleet.change_replicator import ChangeReplicator
 from trio_mcp.fleet.retry_forwarder import RetryForwarder
-from trio_mcp.fleet.storage.memory import _MemoryCourier
-from trio_mcp.fleet.storage.memory_events import MemoryEventLog
+from trio_mcp.fleet.storage.memory import MemoryEventLog, _MemoryCourier
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.shared import ChangeHint
 

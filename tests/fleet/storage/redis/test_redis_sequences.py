@@ -18,7 +18,7 @@ from tests.fleet.redis_server import RedisServer
 from tests.fleet.storage.redis.sequences import Clock, Family, Operation, Steps, run_all
 
 from trio_mcp.fleet.storage import memory
-from trio_mcp.fleet.storage.memory_events import MemoryEventLog
+from trio_mcp.fleet.storage.memory import MemoryEventLog
 from trio_mcp.fleet.storage.redis import messages, storage
 from trio_mcp.fleet.storage.redis import sessions as redis_sessions
 from trio_mcp.fleet.storage.redis import task_store as redis_tasks
