@@ -26,6 +26,7 @@ from ..protocol.revisions import LATEST_MODERN
 from ..stores.record_codec import decode_stored
 from ..stores.shared import CHANGES_LIMIT, ChangeHint
 from ..stores.task_store import UnreadableRecord
+from .messenger import logged_failure
 
 if TYPE_CHECKING:
     from ..protocol.methods import Method
@@ -263,10 +264,9 @@ class ChangeReplicator:
         async with self._log.watch() as hints, trio.open_nursery() as nursery:
             self._observers.add(self)
             try:
-                try:
+                # If this fails, `_poll` notifies the observers when the log can be read.
+                with logged_failure("could not read the change log"):
                     self._cursor = (await self._log.read_since(None)).cursor
-                except OSError as error:  # `_poll` notifies the observers when the log can be read
-                    logger.debug("could not read the change log: %s", error)
                 nursery.start_soon(self._record_pending)
                 nursery.start_soon(self._poll)
                 task_status.started()

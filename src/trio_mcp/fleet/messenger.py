@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from itertools import count
 from typing import Annotated, Final, TypeAlias
@@ -21,6 +21,7 @@ import trio
 
 from ..classes import define
 from ..concurrency.bounded import BoundedDict
+from ..concurrency.contexts import contextmanager
 from ..concurrency.time_limits import growing_delay
 from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import clean
@@ -55,6 +56,18 @@ class ReplicaDead(Exception):
 
 class MessageRefused(Exception):
     """The receiving replica has read and refused the message. The exception's text is the reason."""
+
+
+@contextmanager
+def logged_failure(what: str) -> Generator[None]:
+    """Run the body of the ``with`` statement. If the storage or another replica fails in it, only log the error.
+
+    ``what`` describes the failure. No warning is logged, because the storage logs its own outages.
+    """
+    try:
+        yield
+    except (ReplicaDead, MessageRefused, OSError) as error:
+        logger.debug("%s: %s", what, error)
 
 
 class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):
@@ -161,8 +174,8 @@ class Messenger:
                         if not isinstance(letter, HintsLost):
                             self._receive(letter)
             finally:  # report the end of this replica only after its last heartbeat
-                with trio.move_on_after(1, shield=True):
-                    await self._leave()
+                with trio.move_on_after(1, shield=True), logged_failure("could not report the end of this replica"):
+                    await self._courier.leave()  # if this fails, the lease expires
 
     async def _start(self) -> None:
         for attempt in count(1):
@@ -173,12 +186,6 @@ class Messenger:
             except OSError as error:
                 logger.debug("could not send the first heartbeat: %s", error)
                 await trio.sleep(growing_delay(attempt, first=_FIRST_RETRY_DELAY, longest=_MAX_RETRY_DELAY))
-
-    async def _leave(self) -> None:
-        try:
-            await self._courier.leave()
-        except OSError as error:  # the lease will expire
-            logger.debug("could not report the end of this replica: %s", error)
 
     async def _send_heartbeats(self) -> None:
         while True:
@@ -298,11 +305,9 @@ class Messenger:
                 receipt = self._acks.get((sender, number))
                 if receipt is None:  # the acknowledgement was dropped, because too many were stored
                     continue
-                try:
+                # Only log an error: the sender will repeat the message, and will get another acknowledgement.
+                with logged_failure("an acknowledgement could not be sent"):
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
-                except OSError as error:
-                    # Only log this error: the sender will repeat the message, and will get another acknowledgement.
-                    logger.debug("an acknowledgement could not be sent: %s", error)
             await self._ack_wakeup.sleep()
 
 

@@ -24,7 +24,7 @@ from ..protocol.revisions import CORE, Vocabulary
 from ..runtime.cancellation import REMAINING_MS, CancelCause
 from ..stores.record_codec import decode_stored
 from ..stores.task_store import UnreadableRecord
-from .messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage
+from .messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage, logged_failure
 from .retry_messages import (
     CANCEL,
     CHECK,
@@ -254,13 +254,13 @@ class RetryForwarder:
         is_late = cancellation is not None and cancellation.cause is CancelCause.DEADLINE
         reason = "the request has ended" if cancellation is None else cancellation.text
         letter = self._seal.seal(CANCEL, owner, CancelMessage(number, is_late, reason))
-        try:
-            with trio.move_on_after(_CANCEL_TIME, shield=True):
-                await self._messenger.send(owner, CANCEL, letter, patience=0)
-        except (ReplicaDead, MessageRefused, OSError) as error:
-            # Only log that the cancellation couldn't be sent, because `_check` runs at intervals.
-            # The next `_check` will end the cancelled request on the replica that runs its handler.
-            logger.debug("could not send a cancel to the replica %s: %s", owner, error)
+        # Only log that the cancellation couldn't be sent, because `_check` runs at intervals.
+        # The next `_check` will end the cancelled request on the replica that runs its handler.
+        with (
+            logged_failure(f"could not send a cancel to the replica {owner}"),
+            trio.move_on_after(_CANCEL_TIME, shield=True),
+        ):
+            await self._messenger.send(owner, CANCEL, letter, patience=0)
 
     # Messages
 

@@ -7,7 +7,6 @@ replica.
 from __future__ import annotations
 
 import errno
-import logging
 import math
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,10 +30,8 @@ from ...stores.sealing import BadSeal, KeyRing
 from ...stores.shared import EventLog, Replica, StoredEvents, StoredStream
 from ...stores.task_store import UnreadableRecord
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, numbered_events
-from ..messenger import MessageRefused, ReplicaDead
+from ..messenger import logged_failure
 from .shared_state import SessionServices
-
-logger = logging.getLogger("trio_mcp")
 
 T = TypeVar("T")
 
@@ -112,11 +109,9 @@ def standalone_log_id(session_id: str) -> str:
 
 async def forget_events(events: EventLog, session_id: str) -> None:
     """Delete the stored events of a session that has ended. If the storage is unavailable, the events expire later."""
-    try:
+    with logged_failure("could not delete the events of a session"):
         await events.delete(session_id)
         await events.delete(standalone_log_id(session_id))
-    except OSError as failed:
-        logger.debug("could not delete the events of a session: %s", failed)
 
 
 async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: Callable[[OSError], None]) -> T:
@@ -213,9 +208,13 @@ class StreamLog:
                 errno.EIO, "a stored event cannot be decrypted: it was modified, or encrypted with another secret"
             ) from None
 
-    def touch(self, name: str) -> Awaitable[StoredEvents | None]:
-        """Extend the lifetime of the session's event log to `retention_ms` milliseconds from now."""
-        return self.read_after(name, _BEYOND)
+    async def touch(self, name: str) -> None:
+        """Extend the lifetime of the session's event log to `retention_ms` milliseconds from now.
+
+        If the storage is unavailable, only log the error.
+        """
+        with logged_failure("could not extend the lifetime of a session's events"):
+            await self.read_after(name, _BEYOND)
 
     def finish_dead(self, stream: StoredStream) -> Awaitable[bool]:
         """Finish an SSE stream whose writer was a replica that has ended. See `EventLog.finish_dead`."""
@@ -387,7 +386,5 @@ class ResumedStreams:
         self._services.start_soon(self._notify_resumed, receiver, (self._id, name, replica))
 
     async def _notify_resumed(self, receiver: str, content: tuple[str, str, str]) -> None:
-        try:
+        with logged_failure("a response could not be ended"):
             await self._services.send(receiver, RESUMED_MESSAGE, content)
-        except (ReplicaDead, MessageRefused, OSError) as error:
-            logger.debug("a response could not be ended: %s", error)

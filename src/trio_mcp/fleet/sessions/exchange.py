@@ -26,6 +26,7 @@ from ...serving.http.responses import busy, invalid, unavailable
 from ...serving.http.session_exchange import ClientSession, SessionExchange
 from ...stores.task_store import StoreFull
 from ...transports.http.application import Answer
+from ..messenger import logged_failure
 from .event_log import forget_events, lost_line
 from .shared_state import (
     SESSION_ENDED_TEXT,
@@ -292,9 +293,7 @@ class InitializeExchange(SharedExchange):
         return None
 
     async def _delete(self) -> None:
-        try:
+        with logged_failure("a session could not be ended"):
             if self._session_state.is_open:
                 await self._session_state.delete()
-        except OSError as failed:
-            logger.debug("a session could not be ended: %s", failed)
         self._session.close(_NOT_OPENED_TEXT)

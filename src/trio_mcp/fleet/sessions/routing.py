@@ -33,7 +33,7 @@ from ...protocol.fields import as_object
 from ...serving.http.exchanges import HttpRequest
 from ...serving.http.responses import invalid, unavailable
 from ...state.connection import ConnectionState
-from ..messenger import MessageRefused, ReplicaDead
+from ..messenger import MessageRefused, ReplicaDead, logged_failure
 from .shared_state import (
     SESSION_ENDED_TEXT,
     UNREACHABLE_TEXT,
@@ -184,10 +184,8 @@ class SessionRouter:
 
     async def deliver_or_log(self, delivery: Delivery) -> None:
         """Deliver a message to another replica. If the delivery fails, log the error instead of raising it."""
-        try:
+        with logged_failure("could not report an unreadable answer"):
             await delivery()
-        except (ReplicaDead, MessageRefused, OSError) as error:
-            logger.debug("could not report an unreadable answer: %s", error)
 
 
 def _cancelled_id(message: Message | Unreadable) -> tuple[type, RequestId] | None:

@@ -31,6 +31,7 @@ from ...serving.http.exchanges import HttpRequest
 from ...serving.http.responses import empty, error, unavailable
 from ...serving.http.session_exchange import ClientSession, SessionExchange
 from ...state.connection import ConnectionState
+from ..messenger import logged_failure
 from .event_log import ResumedStreams, StreamLog, forget_events, new_holder, new_stream_name
 from .exchange import InitializeExchange, PendingChange, PendingChanges, SharedExchange
 from .routing import Delivery, SessionRouter
@@ -291,11 +292,9 @@ class SharedSession(ClientSession):
     async def _abort_exchange(self, exchange: SharedExchange) -> None:
         """Cancel the requests of ``exchange``, because this replica can no longer write the SSE stream for their
         responses."""
-        try:
+        with logged_failure("a session could not be read"):
             if not await self.session_state.read():
                 return
-        except OSError as failed:
-            logger.debug("a session could not be read: %s", failed)
         exchange.abort(CancelCause.LEASE, "this process can no longer store the events of this call")
 
     def close_resumed(self, name: str, replica: str) -> None:
@@ -384,13 +383,7 @@ class SharedSession(ClientSession):
             self._services.start_soon(self.session_state.check_exists)
         if self._streams and now - self._touched_at >= self._limits.replay_timeout / 3:
             self._touched_at = now
-            self._services.start_soon(self._touch, next(iter(self._streams)).name)
-
-    async def _touch(self, name: str) -> None:
-        try:
-            await self._log.touch(name)
-        except OSError as failed:
-            logger.debug("could not extend the lifetime of a session's events: %s", failed)
+            self._services.start_soon(self._log.touch, next(iter(self._streams)).name)
 
     def send_keep_alive(self) -> None:
         """Send keep-alive comments on the SSE streams that were silent since the last call. See

@@ -29,7 +29,7 @@ from ...stores.record_codec import decode_stored, encoded
 from ...stores.sealing import BadSeal
 from ...stores.task_store import HintsLost, Uncertain, UnreadableRecord, new_mark
 from ..change_replicator import ChangeReplicator
-from ..messenger import Messenger, ReplicaMessage
+from ..messenger import Messenger, ReplicaMessage, logged_failure
 from ..retry_messages import MessageSeal
 from .state import MAX_STATE_BYTES, Change, SessionState, decode_state, encode_state, initialize_params
 
@@ -312,10 +312,8 @@ class SharedSessionState:
 
     async def _read_now(self) -> None:
         self._is_reading = False
-        try:
+        with logged_failure("a session could not be read"):  # the session is read again later
             await self.read()
-        except OSError as error:  # don't warn: the storage logs its own outages, and the session is read again later
-            logger.debug("a session could not be read: %s", error)
 
     async def read(self) -> bool:
         """Read the session state from the shared storage.
@@ -354,11 +352,9 @@ class SharedSessionState:
     async def check_exists(self) -> None:
         """If the session has ended, close it on this replica. Unlike `read`, this doesn't extend the session's
         lifetime."""
-        try:
+        with logged_failure("could not check whether a session exists"):
             if not await self._sessions.exists(self.id):
                 self._on_ended(f"the client has not come back for {self._timeout:g} seconds")
-        except OSError as error:
-            logger.debug("could not check whether a session exists: %s", error)
 
     # Writing
 

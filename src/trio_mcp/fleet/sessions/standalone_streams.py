@@ -153,13 +153,7 @@ class StandaloneStreams:
             own.close()
         elif now - self._touched_at >= self._services.running.limits.session_timeout / 3:
             self._touched_at = now
-            self._services.start_soon(self._touch, own)
-
-    async def _touch(self, stream: StandaloneStream) -> None:
-        try:
-            await stream.touch()
-        except OSError as error:
-            logger.debug("could not extend the lifetime of a session's events: %s", error)
+            self._services.start_soon(own.touch)
 
     def send_keep_alive(self) -> None:
         """Send a keep-alive comment on the standalone GET stream, unless something was sent since the last call."""

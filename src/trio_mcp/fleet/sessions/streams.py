@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import msgspec
@@ -369,6 +369,6 @@ class StandaloneStream:
         if self.pipe is not None:
             self.pipe.close()
 
-    def touch(self) -> Awaitable[Any]:
+    def touch(self) -> Awaitable[None]:
         """Extend the lifetime of the events that are stored for the standalone GET stream."""
         return self._log.touch(self._name)

@@ -26,7 +26,7 @@ from ...serving.http.responses import error, unavailable
 from ...serving.http.session import FleetSessions
 from ...stores.shared import StoredSession
 from ...stores.task_store import HintsLost
-from ..messenger import MessageRefused, ReplicaDead, ReplicaMessage
+from ..messenger import ReplicaMessage, logged_failure
 from .event_log import RESUMED_MESSAGE
 from .routing import FORWARDED_MESSAGE, UNREADABLE_MESSAGE, forward_unreadable
 from .session import SharedSession, principal_text
@@ -213,7 +213,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             self._services.start_soon(self._fail_question, session_id, principal, message)
 
     async def _fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        try:
+        with logged_failure("could not report an unreadable answer"):
             stored = await self._replica.sessions.read(session_id, idle_ms=self._idle)
             if self._read_state(session_id, stored, principal) is None:
                 return
@@ -221,8 +221,6 @@ class SharedSessionTable(FleetSessions[SharedSession]):
                 await forward_unreadable(self._services, session_id, owner, message)
             elif (view := self._sessions.get(session_id)) is not None and not view.is_over:
                 view.fail_question(message, b"")
-        except (ReplicaDead, MessageRefused, OSError) as failed:
-            logger.debug("could not report an unreadable answer: %s", failed)
 
     def open(self, message: Request, posted: HttpRequest) -> None:
         """Handle ``initialize``: open a session for the caller, and send the response.
