@@ -66,6 +66,18 @@ def calling_user_code(what: str) -> Generator[None]:
         raise AuthorizationError(f"{what} failed: {type(error).__name__}") from None
 
 
+Secret: TypeAlias = str | Callable[[], Awaitable[str]]
+"""A secret, or an async function that returns the current secret."""
+
+
+async def current_secret(secret: Secret, what: str) -> str:
+    """Return ``secret``, or what the function returns. ``what`` names the function: see `calling_user_code`."""
+    if isinstance(secret, str):
+        return secret
+    with calling_user_code(what):
+        return await secret()
+
+
 UserIsAsked: TypeAlias = Callable[[], AbstractContextManager[None]]
 """A context manager that pauses the timeouts of all calls while the user signs in or decides."""
 
@@ -139,7 +151,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _MOST_BEARER_ATTEMPTS: Final = 2
 
 
-def _is_token(_: Any, __: Any, token: str | Callable[[], Awaitable[str]]) -> None:
+def _is_token(_: Any, __: Any, token: Secret) -> None:
     if isinstance(token, str) and not _TOKEN.fullmatch(token):
         raise ValueError("a bearer token may only have letters, digits, -._~+/ and trailing =")
 
@@ -168,22 +180,16 @@ class Bearer:
 
 
 class _BearerCredentials:
-    def __init__(self, token: str | Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, token: Secret) -> None:
         self._token = token
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
-        return ((b"Authorization", f"Bearer {await self._present()}".encode("ascii")),)
-
-    async def _present(self) -> str:
-        if isinstance(self._token, str):
-            return self._token
-        with calling_user_code("the function that returns the token"):
-            token = await self._token()
-        if not _TOKEN.fullmatch(token):
+        token = await current_secret(self._token, "the function that returns the token")
+        if not isinstance(self._token, str) and not _TOKEN.fullmatch(token):
             raise AuthorizationError(
                 "the function of Bearer must return a token of letters, digits, -._~+/ and trailing ="
             )
-        return token
+        return ((b"Authorization", f"Bearer {token}".encode("ascii")),)
 
     def noticed(self, headers: Mapping[str, str]) -> None:
         pass

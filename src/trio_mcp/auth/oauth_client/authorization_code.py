@@ -54,9 +54,8 @@ from .grants import (
     shown,
 )
 from .token_keeper import OAuthClient
-from .token_request import TokenClient, client_at, client_of, post_form, tokens_by
+from .token_request import LOOPBACK, TokenClient, client_at, client_of, post_form, tokens_by
 
-_LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 _LONGEST_CODE: Final = 8192
 _MOST_PARAMETERS: Final = 32
 
@@ -174,7 +173,7 @@ def _authorize_url(
         raise AuthorizationError(
             "the metadata of the authorization server contains no valid authorization_endpoint"
         ) from None
-    if not origin.secure and origin.host not in _LOOPBACK:
+    if not origin.secure and origin.host not in LOOPBACK:
         raise AuthorizationError("the authorization endpoint of the authorization server must be an https URL")
     if nearness(origin.host) > max(nearness(split_url(url)[0].host) for url in configured):
         raise AuthorizationError(

@@ -140,8 +140,6 @@ _PATIENCE: Final = 10.0
 _MOST_CONNECTIONS: Final = 16
 """How many connections the loopback listener serves concurrently. Browsers open some connections in advance."""
 _BACKLOG: Final = 16
-_DONE: Final = "You can close this page and return to the application."
-_NOTHING: Final = "There is nothing here."
 
 
 def is_loopback_uri(uri: str) -> bool:
@@ -177,8 +175,10 @@ class LoopbackListener:
             async with stream, self._places:
                 request = await _read_request(stream)
                 callback = None if request is None else self._callback(request)
-                await stream.send_all(_page(200, _DONE) if callback is not None else _page(404, _NOTHING))
-                if callback is not None and self._answer is not None:
+                if callback is None or self._answer is None:
+                    await stream.send_all(_page(404, "There is nothing here."))
+                else:
+                    await stream.send_all(_page(200, "You can close this page and return to the application."))
                     self._answer.set_url(callback)
                 # Read the rest of the request, since closing with unread data resets the connection.
                 with trio.move_on_after(1):

@@ -9,9 +9,9 @@ Each configuration has its grant below: client credentials (RFC 6749 section 4.4
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -19,16 +19,13 @@ import msgspec
 from ...classes import frozen
 from ...jsonrpc.base64url import decode_base64url
 from ...protocol.authorization import ServerMetadata
-from ..credentials import AuthorizationError, Credentials, UserIsAsked, calling_user_code
+from ..credentials import AuthorizationError, Credentials, Secret, UserIsAsked, current_secret
 from ..storage.records import RegisteredClient
 from .acquisition import RunMachine, TokenSource
 from .discovery import AuthorizationServer, discover, known_issuer, metadata_of, scope_parameter, scopes_at
 from .grants import AuthMethod, Grant, GrantContext, Machine, PreregisteredClient
 from .token_keeper import OAuthClient
 from .token_request import TokenClient, ask, granted, preregistered
-
-_Text: TypeAlias = str | Callable[[], Awaitable[str]]
-"""A secret, or an async function that returns the current secret."""
 
 
 @frozen(kw_only=True)
@@ -84,7 +81,7 @@ class WorkloadIdentity(_MachineClient):
     current one and is called for each new token.
     """
 
-    assertion: _Text = attrs.field(repr=False)
+    assertion: Secret = attrs.field(repr=False)
     """The JWT of the platform, or an async function that returns the current one."""
     client_id: str | None = attrs.field(default=None, kw_only=True)
     """The client id at the authorization server; `None` if the assertion identifies the client."""
@@ -94,7 +91,7 @@ class WorkloadIdentity(_MachineClient):
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         """Get new tokens with the JWT that the platform has issued for this program. See `TokenSource._acquire`."""
-        assertion = await _present(self.assertion, "assertion")
+        assertion = await current_secret(self.assertion, "the function assertion")
         await run(workload_identity(attrs.evolve(self, assertion=assertion), context), None)
 
 
@@ -111,7 +108,7 @@ class EnterpriseManaged(_MachineClient):
     """The issuer URL of the identity provider."""
     idp_client: PreregisteredClient = attrs.field(kw_only=True)
     """The client's registration at the identity provider."""
-    subject_token: _Text = attrs.field(repr=False, kw_only=True)
+    subject_token: Secret = attrs.field(repr=False, kw_only=True)
     """The user's ID token from ``idp_issuer``, or an async function that returns the current one."""
     client: PreregisteredClient = attrs.field(kw_only=True)
     """The client's registration at the authorization server of the MCP server."""
@@ -122,16 +119,9 @@ class EnterpriseManaged(_MachineClient):
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
         """Get new tokens with a grant from the enterprise's identity provider. See `TokenSource._acquire`."""
-        subject_token = await _present(self.subject_token, "subject_token")
+        subject_token = await current_secret(self.subject_token, "the function subject_token")
         client = await context.bound(self.client)
         await run(enterprise_managed(attrs.evolve(self, subject_token=subject_token, client=client), context), None)
-
-
-async def _present(text: _Text, name: str) -> str:
-    if isinstance(text, str):
-        return text
-    with calling_user_code(f"the function {name}"):
-        return await text()
 
 
 def client_credentials(

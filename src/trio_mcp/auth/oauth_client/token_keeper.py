@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import re
 import ssl
 import time
 from collections import deque
@@ -42,6 +41,7 @@ from .acquisition import (
 )
 from .discovery import scopes_in
 from .grants import ClientBindings, Grant, GrantContext, Machine
+from .token_request import NONCE
 
 logger = logging.getLogger("trio_mcp")
 
@@ -50,8 +50,6 @@ _MOST_ATTEMPTS: Final = 6
 and some spare attempts."""
 _MOST_STEPS_UP: Final = 2
 """How often more scopes are requested for a single refused request."""
-_NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
-"""Matches a DPoP nonce (RFC 9449 section 8.1)."""
 _PASSING: Final = frozenset((None, "temporarily_unavailable", "server_error"))
 """Error codes of a refresh that don't mean that the refresh token is invalid."""
 _USELESS: Final = frozenset(("invalid_grant", "invalid_client"))
@@ -118,7 +116,7 @@ class TokenKeeper:
     def noticed(self, headers: Mapping[str, str]) -> None:
         """If the headers of a response contain a new DPoP nonce, store the nonce: see `Credentials.noticed`."""
         nonce = headers.get("dpop-nonce")
-        if nonce is not None and _NONCE.fullmatch(nonce):
+        if nonce is not None and NONCE.fullmatch(nonce):
             self._nonce = nonce
 
     async def refused(self, request: RefusedRequest) -> None:

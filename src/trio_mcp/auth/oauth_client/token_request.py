@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _FORM: Final = "application/x-www-form-urlencoded"
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
 """Matches strings that are valid in a header and in a form. RFC 6749 appendix A.12 also allows a space."""
-_NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
+NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 """Matches a DPoP nonce (RFC 9449 section 8.1)."""
 _LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
 _SECRETS: Final = ("code", "code_verifier", "refresh_token", "assertion", "subject_token")
@@ -117,7 +117,7 @@ def ask(
     nonce = answer.headers.get("dpop-nonce", "")
     # RFC 9449 section 8: a token endpoint demands a nonce with status 400. Some endpoints send 401 instead.
     demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
-    if demanded and context.proof_key is not None and _NONCE.fullmatch(nonce):
+    if demanded and context.proof_key is not None and NONCE.fullmatch(nonce):
         answer = yield from post_form("token", url, form, server, client, context.now(), headers(nonce))
     # RFC 6749 section 5.2: check for an error in any response, since some servers send errors with status 200.
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
@@ -283,7 +283,7 @@ def _assertion(client: TokenClient, server: ServerMetadata, now: float) -> str:
     raise AuthorizationError(failure)
 
 
-_LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
+LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 
 
 def client_at(
@@ -343,7 +343,7 @@ def _register(
     # A program on the user's machine can't hide a secret from the user, so the program registers without one.
     listed = _listed_methods(server)
     wanted: AuthMethod = "none" if "none" in listed else _secret_method(listed, "none")
-    native = urlsplit(settings.redirect_uri).hostname in _LOOPBACK
+    native = urlsplit(settings.redirect_uri).hostname in LOOPBACK
     metadata = ClientMetadata(
         client_name=settings.auth.client_name,
         redirect_uris=(settings.redirect_uri,),

@@ -25,7 +25,7 @@ from .verification import (
     VerifierUnavailable,
     VerifyingObject,
     audiences,
-    check_endpoint,
+    check_url,
     fetcher_for,
 )
 
@@ -80,7 +80,7 @@ class IntrospectionVerifier(BuiltInVerifier):
     can read the traffic of that network sees the tokens and the secret."""
 
     def __attrs_post_init__(self) -> None:
-        check_endpoint(self.endpoint, self.trusted_http_hosts)
+        check_url("endpoint", self.endpoint, self.trusted_http_hosts)
         if (self.client_secret is None) == (self.private_key is None):
             raise ValueError("IntrospectionVerifier needs exactly one of client_secret and private_key")
 

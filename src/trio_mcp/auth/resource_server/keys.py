@@ -23,7 +23,7 @@ from ...jsonrpc.codec import check_levels
 from ...lazy import extra, require
 from ...protocol.authorization import InvalidDocument, ServerMetadata
 from ..fetching import Fetch, Fetcher, FetchFailed, server_metadata_urls
-from .verification import Signed, VerifierUnavailable, check_endpoint
+from .verification import Signed, VerifierUnavailable, check_url
 
 if TYPE_CHECKING:
     from joserfc import jwk as jose_jwk
@@ -281,7 +281,7 @@ def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
     """Return ``url`` if keys may be fetched from it. Otherwise raise a `ValueError` whose message suggests a
     solution."""
     try:
-        return check_endpoint(url, trusted_http_hosts)
+        return check_url("endpoint", url, trusted_http_hosts)
     except ValueError as error:
         raise ValueError(f"jwks_uri: {error}. Or pass the key set itself: JWTVerifier(keys=...)") from None
 

@@ -22,7 +22,7 @@ from ...runtime.peer import Auth, Headers, Principal
 from ...transports.http_client.origins import host_names, origin_of
 from .refusals import USED_BEFORE, Refusal, Refusals, broken, unavailable
 from .tokens import TokenCheck, log_defect
-from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_resource
+from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_url
 
 if TYPE_CHECKING:
     from ...stores.shared import ReplayGuard
@@ -175,7 +175,7 @@ class Protected:
     who can read the traffic of that network sees the tokens; anyone who can change it can forge them."""
 
     def __attrs_post_init__(self) -> None:
-        check_resource(self.resource, self.trusted_http_hosts)
+        check_url("resource", self.resource, self.trusted_http_hosts)
         for issuer in self.authorization_servers:
             check_issuer(issuer, self.trusted_http_hosts)
         # 2026-07-28 authorization, Refresh Tokens: offline_access concerns only clients and their authorization server.
@@ -202,7 +202,7 @@ class Protected:
             max_concurrent=self.max_verifications,
             now=now,
         )
-        return Gate(metadata, tokens, refusals, proofs, self.satisfies, self.on_authenticated)
+        return Gate(metadata, tokens, refusals, proofs)
 
     def _proofs(self, now: Callable[[], float]) -> ProofChecks | None:
         if self.dpop == "off":
@@ -255,13 +255,7 @@ class Gate:
     """Identifies the callers of one HTTP endpoint. `Protected._gate` creates one for each running endpoint."""
 
     def __init__(
-        self,
-        metadata: PublishedMetadata,
-        tokens: TokenCheck,
-        refusals: Refusals,
-        proofs: ProofChecks | None,
-        satisfies: Satisfies | None,
-        on_authenticated: OnAuthenticated | None,
+        self, metadata: PublishedMetadata, tokens: TokenCheck, refusals: Refusals, proofs: ProofChecks | None
     ) -> None:
         self.metadata = metadata.to_json()
         """The protected resource metadata (RFC 9728 section 2), as JSON."""
@@ -273,11 +267,11 @@ class Gate:
         self._scopes = refusals.scopes
         self._schemes = refusals.schemes
         self._proofs = proofs
-        self._satisfies = satisfies
-        self._on_authenticated = on_authenticated
+        self._satisfies = metadata.settings.satisfies
+        self._on_authenticated = metadata.settings.on_authenticated
         self._replay_guard: ReplayGuard | None = None
         """Remembers the DPoP proofs that were used on any replica; `None` without replicas."""
-        self._may_ask = on_authenticated is not None
+        self._may_ask = self._on_authenticated is not None
         """True if requests need more checks than those of the token verifier."""
 
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:

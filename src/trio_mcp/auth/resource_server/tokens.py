@@ -1,7 +1,7 @@
 """TokenCheck: verifies access tokens with a verifier, and caches the results for a while.
 
-Concurrent requests with the same token share one verification (`SingleFlight`). If a verifier of the author fails, that
-is logged, without the token.
+Concurrent requests with the same token share one verification. If a verifier of the author fails, that is logged,
+without the token.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import hashlib
 import logging
 import math
 import traceback
-from collections.abc import Awaitable, Callable
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
 
 import trio
 
@@ -61,7 +61,10 @@ class TokenCheck:
         # Cache invalid tokens separately: a client that invents tokens must not displace valid tokens from the cache.
         self._good = BoundedDict[bytes, _CachedVerdict](max_cached)
         self._bad = BoundedDict[bytes, _CachedVerdict](max_cached)
-        self._asked = SingleFlight[bytes, Verdict](max_concurrent)
+        self._max_concurrent = max_concurrent
+        self._running: dict[bytes, tuple[trio.Event, list[Verdict]]] = {}
+        """For each running verification, the event of its end and its result. The result is missing if the calling task
+        was cancelled."""
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
         """Return the cached verification result for ``token``: its principal, or ``"bad"`` for an invalid token.
@@ -74,10 +77,26 @@ class TokenCheck:
     async def find(self, token: str) -> Verdict:
         """Return the verification result for ``token``, from the cache or, if nothing is cached, from the verifier.
 
-        Raises nothing except a cancellation.
+        If another task is verifying the token, wait for its result. If that task is cancelled, one of the waiting tasks
+        calls the verifier again. Raises nothing except a cancellation.
         """
         digest = _digest(token)
-        return self._cached(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
+        if (cached := self._cached(digest)) is not None:
+            return cached
+        while (running := self._running.get(digest)) is not None:
+            over, verdicts = running
+            await over.wait()
+            if verdicts:
+                return verdicts[0]
+        if len(self._running) >= self._max_concurrent:
+            return unavailable()
+        over, verdicts = self._running[digest] = trio.Event(), list[Verdict]()
+        try:
+            verdicts.append(await self._ask(digest, token))
+            return verdicts[0]
+        finally:
+            del self._running[digest]
+            over.set()
 
     def _cached(self, digest: bytes) -> Principal | Literal["bad"] | None:
         found = self._good.get(digest) or self._bad.get(digest)
@@ -113,46 +132,6 @@ class TokenCheck:
 def _digest(token: str) -> bytes:
     # Store only a hash of the token: a hash takes 32 bytes and can't leak the token. BLAKE2 is faster than SHA-256.
     return hashlib.blake2b(token.encode(), digest_size=32).digest()
-
-
-K = TypeVar("K")
-T = TypeVar("T")
-
-
-class SingleFlight(Generic[K, T]):
-    """Merges concurrent calls with the same key: one task makes the call, and the other tasks wait for its result.
-
-    At most ``limit`` calls run concurrently.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._open: dict[K, tuple[trio.Event, list[T]]] = {}
-        """For each running call, the event of its end and its result. The result is missing if the calling task was
-        cancelled or failed."""
-
-    async def ask(self, key: K, question: Callable[[], Awaitable[T]], too_many: T) -> T:
-        """Return the value for ``key``, which the async function ``question`` computes.
-
-        If another task is running a call with the same ``key``, wait for that call's result instead.
-
-        If that task is cancelled or fails, one of the waiting tasks asks again. Returns ``too_many`` at once if too
-        many questions are open.
-        """
-        while (waiting := self._open.get(key)) is not None:
-            over, answers = waiting
-            await over.wait()
-            if answers:
-                return answers[0]
-        if len(self._open) >= self._limit:
-            return too_many
-        over, answers = self._open[key] = trio.Event(), list[T]()
-        try:
-            answers.append(await question())
-            return answers[0]
-        finally:
-            del self._open[key]
-            over.set()
 
 
 def log_defect(what: str, error: Exception, token: str) -> None:

@@ -29,24 +29,16 @@ if TYPE_CHECKING:
     from ..fetching import Fetcher
 
 
-def check_resource(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url`` if it is valid as the URL of a protected resource. Otherwise raise `ValueError`."""
-    return _checked("resource", url, trusted_http_hosts)
-
-
 def check_issuer(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
     """Return ``url`` if it is valid as the issuer of an authorization server. Otherwise raise `ValueError`."""
     if "?" in url:  # RFC 8414 section 2
         raise ValueError(f"the issuer URL of an authorization server must not have a query, not {url[:300]!r}")
-    return _checked("authorization server", url, trusted_http_hosts)
+    return check_url("authorization server", url, trusted_http_hosts)
 
 
-def check_endpoint(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url`` if it is valid as an endpoint of an authorization server. Otherwise raise `ValueError`."""
-    return _checked("endpoint", url, trusted_http_hosts)
-
-
-def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
+def check_url(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
+    """Return ``url`` if it is valid as the URL of ``what``: of an authorization server, of its endpoint, or of a
+    protected resource. Otherwise raise `ValueError`."""
     origin, _ = split_url(url)
     # 2026-07-28 authorization, Communication Security: require https, except on this machine or for trusted hosts.
     if not origin.secure and not is_local_host(origin.host) and origin.host not in trusted_http_hosts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol
+from typing import Final, Literal, Protocol
 from weakref import WeakValueDictionary
 
 import attrs
@@ -121,14 +121,9 @@ class StoredAuthorization:
             ) from None
 
 
-def _is_version(_: Any, __: Any, version: int) -> None:
-    if version != _VERSION:
-        raise ValueError("another version")
-
-
 @frozen
 class _File:
-    version: int = attrs.field(validator=_is_version)
+    version: Literal[1]
     stored: StoredAuthorization
 
 
