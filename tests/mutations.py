@@ -44,12 +44,9 @@ EQUIVALENT: Final = Path(__file__).with_name("equivalent_mutations.toml")
 ROOMS: Final = (
     *("auth", "cli", "client", "concurrency", "connecting", "diagnostics", "hosting", "jsonrpc", "protocol"),
     *("proxying", "recording", "runtime", "server", "serving", "state", "stores", "tasks", "testing", "transports"),
-    *("aio", "blocking", "bridging", "inspecting", "openapi", "skills", "fleet", "torture"),
+    *("bridging", "inspecting", "openapi", "skills", "fleet", "torture"),
 )
 """Folders of the package whose files are mutated, each tested by the folder of that name in `tests/`."""
-
-TESTED_WITH: Final = {"aio": "bridging", "blocking": "bridging"}
-"""Rooms that are tested by the folder of another one."""
 
 AT_ONCE: Final = 2
 """Runs of tests beside each other."""
@@ -260,7 +257,7 @@ class Copy:
     def check(self, rooms: Sequence[str]) -> None:
         """Raise `RuntimeError` unless the tests of ``rooms`` pass without any defect."""
         for room in rooms:
-            if (end := self.run([f"tests/{TESTED_WITH.get(room, room)}"])) is not End.SURVIVED:
+            if (end := self.run([f"tests/{room}"])) is not End.SURVIVED:
                 raise RuntimeError(f"the tests of {room} fail without any mutation: {end.value}")
 
     def test(self, mutation: Mutation) -> End:
@@ -269,7 +266,7 @@ class Copy:
         source = path.read_bytes()
         path.write_bytes(mutation.made_in(source))
         try:
-            folder = TESTED_WITH.get(mutation.room, mutation.room)
+            folder = mutation.room
             near = list((self.root / "tests" / folder).rglob(f"test_{path.stem}.py"))
             end = self.run(list(map(str, near)), mutating=True) if near else End.SURVIVED
             return self.run([f"tests/{folder}"], mutating=True) if end is End.SURVIVED else end

@@ -1,9 +1,7 @@
 """Runs functions and opens context managers in the trio thread, for callers in other threads.
 
 A caller always waits until its call has ended: an interrupt or an exception in the caller cancels the call, and the
-caller continues when the call has ended. The callbacks of a call run in the caller. A `Wrapper` is a trio object as
-seen from another thread: a `PassThrough` is an attribute that is the same there, and `sync_method` creates a method
-that doesn't wait.
+caller continues when the call has ended. The callbacks of a call run in the caller.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
-from functools import partial, wraps
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -30,9 +28,7 @@ from ..jsonrpc.errors import CodedError
 from ..runtime.transport import ConnectionLost
 from .portal import ThreadWork, TrioPortal, run_soon
 
-P = ParamSpec("P")
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 CLOSED: Final = "the client was closed"
 
@@ -417,45 +413,3 @@ def run_sync(start: StartWork, function: Callable[[], T]) -> T:
         return function()
 
     return run_blocking(start, lambda _: call())
-
-
-class Wrapper:
-    """Wraps the trio object ``original``. The wrapper's methods call ``begin`` to run the trio object's methods in the
-    trio thread."""
-
-    def __init__(self, original: Any, begin: StartWork) -> None:
-        self._original = original
-        self._begin = begin
-
-
-def wrapping(original: Callable[..., Any]) -> Callable[[F], F]:
-    """Return a decorator like `functools.wraps` for the method ``original``. In addition, type checkers see the
-    decorated function as a method."""
-    return cast("Any", wraps(original))
-
-
-class PassThrough(Generic[T]):
-    """An attribute of a `Wrapper` whose value is the attribute of the same name of the wrapped trio object. The value
-    must be safe to read in any thread."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, view: None, owner: type) -> PassThrough[T]: ...
-
-    @overload
-    def __get__(self, view: Wrapper, owner: type) -> T: ...
-
-    def __get__(self, view: Wrapper | None, owner: type) -> T | PassThrough[T]:
-        return self if view is None else getattr(view._original, self._name)
-
-
-def sync_method(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original synchronous method in the trio thread."""
-
-    @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> T:
-        return run_sync(self._begin, partial(getattr(self._original, method.__name__), *args, **kwargs))
-
-    return cast("Any", call)
