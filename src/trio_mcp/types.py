@@ -107,10 +107,9 @@ if TYPE_CHECKING:
     from .server.offering import RootsChanged
     from .server.offers.apps import AppsSettings
     from .server.offers.skill_offers import SkillOptions
-    from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
+    from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions, Visible
     from .server.servable import CustomServer, Servable
     from .server.server import Lifespan
-    from .server.visibility import Visible
     from .serving.accepting import ServingOptions, SocketListeners, WebSocketOptions
     from .serving.http.asgi import HTTPApp
     from .serving.http.routes import ASGIApp, Route
@@ -163,8 +162,8 @@ _NAMES: Final = {
     ".server.context.worker_context": "WorkerLog", ".server.middleware": "MiddlewareFunction",
     ".server.offering": "RootsChanged", ".server.offers.apps": "AppsSettings",
     ".server.offers.skill_offers": "SkillOptions",
-    ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions",
-    ".server.servable": "CustomServer Servable", ".server.server": "Lifespan", ".server.visibility": "Visible",
+    ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions Visible",
+    ".server.servable": "CustomServer Servable", ".server.server": "Lifespan",
     ".serving.accepting": "ServingOptions SocketListeners WebSocketOptions", ".serving.http.asgi": "HTTPApp",
     ".serving.http.routes": "ASGIApp Route", ".serving.http.serve": "HTTPAppOptions HTTPOptions",
     ".skills.loading": "LoadedSkill", ".tasks.task_state": "TaskState", ".transports.host_checks": "Allowed",

@@ -10,7 +10,7 @@ import pytest
 from trio_mcp import CodedError
 from trio_mcp.runtime.peer import UNKNOWN_PEER, Peer
 from trio_mcp.server.offers.registration import Registry
-from trio_mcp.server.visibility import Visible
+from trio_mcp.server.options import Visible
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Keyword arguments of tools, resources, prompts and sampling requests, documented as typed dicts.
+"""Keyword arguments of tools, resources, prompts and sampling requests: documented as typed dicts, and validated.
 
 `CacheHints` limit how long, and for which users, a modern client may cache an answer. For names of other SDKs, the
 errors say what to write instead.
@@ -6,7 +6,9 @@ errors say what to write instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
@@ -15,6 +17,7 @@ from typing import (
     Generic,
     Literal,
     NoReturn,
+    TypeAlias,
     TypedDict,
     TypeVar,
     Union,
@@ -25,13 +28,14 @@ from typing import (
 import attrs
 
 from ..classes import frozen, show_fields
+from ..lazy import lazy_pattern
 from ..protocol.fields import JSONObject
 from ..protocol.methods import ROWS
 from ..protocol.types.content import Annotations
 from ..protocol.types.lifecycle import CacheScope, Icon
 from ..protocol.types.sampling import ModelPreferences, ToolChoice
 from ..protocol.types.tools import Tool, ToolAnnotations
-from .visibility import Visible
+from ..runtime.peer import Auth
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers provide it
@@ -43,6 +47,12 @@ if TYPE_CHECKING:
 else:
     # Only type checkers read the default of this TypeVar. At run time, defaults exist from Python 3.13 on.
     L_co = TypeVar("L_co", covariant=True)
+
+logger = logging.getLogger("trio_mcp")
+
+Visible: TypeAlias = Callable[[Auth | None], Any]
+"""Predicate that decides whether a tool, resource or prompt exists for a caller. It takes an `Auth`, or `None` if the
+caller is unauthenticated."""
 
 
 @show_fields
@@ -276,3 +286,71 @@ def check_options(decorator: str, options: Mapping[str, Any], documented: type) 
                 '    wrong:  annotations={"readOnlyHint": True}\n'
                 "    right:  annotations=ToolAnnotations(read_only_hint=True)"
             )
+
+
+_SCOPE: Final = lazy_pattern(r"[!#-\[\]-~]+")
+"""The characters that an OAuth scope may have (RFC 6749 section 3.3)."""
+
+
+def checked_access(name: str, options: PromptOptions) -> tuple[frozenset[str], Visible | None, frozenset[str]]:
+    """Validate the options ``scopes``, ``visible`` and ``tags`` of the tool, resource or prompt ``name``.
+
+    Return the scopes and the tags as sets, and a predicate that never raises. Raises `TypeError` if an option has the
+    wrong type, and `ValueError` for a scope that cannot occur in a token.
+    """
+    scopes, visible, tags = options.get("scopes", ()), options.get("visible"), options.get("tags", ())
+    if isinstance(scopes, str):
+        raise TypeError(
+            f"{name}: scopes must be a list:\n    wrong:  scopes={scopes!r}\n    right:  scopes=[{scopes!r}]"
+        )
+    for scope in scopes:
+        if not _SCOPE.fullmatch(scope):
+            raise ValueError(
+                f"{name}: {scope[:200]!r} is not a valid scope: use ASCII without spaces, quotes and backslashes"
+            )
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
+        raise TypeError(
+            f'{name}: tags must be a list of strings:\n    wrong:  tags={tags!r}\n    right:  tags=["beta"]'
+        )
+    return frozenset(scopes), None if visible is None else _checked_visible(name, visible), frozenset(tags)
+
+
+def _checked_visible(name: str, visible: Visible) -> Visible:
+    """Return a function that calls ``visible`` and never raises. ``visible`` decides which callers can see the tool,
+    resource or prompt ``name``.
+
+    Raises `TypeError` unless ``visible`` is a plain function that takes the caller.
+    """
+    try:
+        inspect.signature(visible).bind(None)
+        fits = not inspect.iscoroutinefunction(visible)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise TypeError(
+            f"{name}: visible must be a plain function that takes the caller, an Auth or None:\n"
+            '    right:  visible=lambda auth: auth is not None and "admin" in auth.scopes'
+        )
+    is_told = False
+
+    def is_visible(auth: Auth | None) -> bool:
+        nonlocal is_told
+        try:
+            return _truth(visible(auth))
+        except Exception:
+            if not is_told:
+                is_told = True
+                logger.exception("%s is hidden: its visible=... raised an exception, which is logged only once", name)
+            return False
+
+    return is_visible
+
+
+def _truth(answer: Any) -> bool:
+    """Return ``answer``, the result of a predicate, as a `bool`. Raises `TypeError` for an awaitable, because every
+    awaitable counts as true."""
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError("visible=... returned an awaitable: it must be a plain function")
+    return bool(answer)

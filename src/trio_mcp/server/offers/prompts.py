@@ -30,8 +30,7 @@ from ...runtime.requests.scope import RequestScope
 from ..calling.results import BLOCKS, media_kinds
 from ..calling.signature import BadArguments, UserFunction
 from ..context.input_required import FINISHED, InputRequired, settle
-from ..options import PromptOptions
-from ..visibility import Visible, checked_scopes, checked_tags, checked_visible
+from ..options import PromptOptions, Visible, checked_access
 from .registration import Registry
 from .resources import Resources
 from .uris import normal_uri
@@ -67,9 +66,7 @@ class Prompts:
         ]
         name, title, description, icons = handler.listed(options)
         prompt = Prompt(name, title, description, arguments or None, icons, meta)
-        tags = checked_tags(name, options.get("tags", ()))
-        scopes, visible = checked_scopes(name, options.get("scopes", ())), checked_visible(name, options.get("visible"))
-        self.registry.add(name, RegisteredPrompt(prompt, handler, scopes, visible, tags))
+        self.registry.add(name, RegisteredPrompt(prompt, handler, *checked_access(name, options)))
 
     async def get(
         self, scope: RequestScope, lifespan: Any, arguments: JSONObject | None = None

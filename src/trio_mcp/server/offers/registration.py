@@ -9,22 +9,42 @@ import base64
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from ...jsonrpc.base64url import decode_base64url
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...runtime.peer import Auth, Peer
-from ..visibility import Offer, depends_on_caller
+from ..options import Visible
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers provide it
-
     from ...protocol.listings import CachedPage, ListedTexts
 
-    L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
-else:
-    # Only type checkers read the default of this TypeVar. At run time, defaults exist from Python 3.13 on.
-    L_co = TypeVar("L_co", covariant=True)
+
+class Offer(Protocol):
+    """A tool, resource, template, prompt or skill that a server offers to all callers, or only to some of them."""
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """OAuth scopes that a caller needs to use the tool, resource or prompt."""
+        ...
+
+    @property
+    def visible(self) -> Visible | None:
+        """Function that is called with the caller and returns whether the caller can see the tool, resource or prompt.
+
+        The function never raises. `None` if all callers can see it.
+        """
+        ...
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """Tags by which the author can disable and enable tools, resources and prompts."""
+        ...
+
+
+def depends_on_caller(offer: Offer) -> bool:
+    """Return whether only some callers can see the tool, resource or prompt ``offer``."""
+    return bool(offer.scopes) or offer.visible is not None
 
 
 T = TypeVar("T", bound=Offer)

@@ -30,9 +30,8 @@ from ...runtime.requests.scope import RequestScope
 from ..calling.results import media_kinds, to_plain
 from ..calling.signature import BadArguments, UserFunction
 from ..context.input_required import FINISHED, InputRequired, settle
-from ..options import CacheHints, ResourceOptions, check_apps
-from ..visibility import Visible, checked_scopes, checked_tags, checked_visible, depends_on_caller
-from .registration import Registry
+from ..options import CacheHints, ResourceOptions, Visible, check_apps, checked_access
+from .registration import Registry, depends_on_caller
 from .uris import LONGEST_URI, UriTemplate, check_length, checked_uri, normal_uri
 
 if TYPE_CHECKING:
@@ -73,12 +72,11 @@ class RegisteredResource:
 
         See `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints.
         """
-        meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
+        meta, cache_scope = options.get("meta"), options.get("cache_scope")
         check_meta_keys(meta)
         uri = checked_uri(uri)
-        needed, visible = checked_scopes(uri, scopes), checked_visible(uri, options.get("visible"))
-        tags = checked_tags(uri, options.get("tags", ()))
-        is_private = bool(needed) or visible is not None
+        scopes, visible, tags = checked_access(uri, options)
+        is_private = bool(scopes) or visible is not None
         if is_private and cache_scope == "public":
             raise ValueError(
                 f"{uri}: a public cache would reveal the resource to callers that may not see it: "
@@ -106,7 +104,7 @@ class RegisteredResource:
             listed = Resource(uri, name, title, description, mime_type, annotations, size, icons, meta)
         else:
             listed = ResourceTemplate(uri, name, title, description, mime_type, annotations, icons, meta)
-        return cls(listed, handler, hints, needed, visible, tags, pattern, app)
+        return cls(listed, handler, hints, scopes, visible, tags, pattern, app)
 
 
 class UnlistedResources(Protocol):

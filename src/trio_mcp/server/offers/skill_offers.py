@@ -29,9 +29,8 @@ from ...protocol.types.skills import (
 )
 from ..calling.signature import UserFunction
 from ..context.request_context import RequestContext, scope_of
-from ..options import CacheHints, ResourceOptions
-from ..visibility import Visible, depends_on_caller
-from .registration import Registry
+from ..options import CacheHints, ResourceOptions, Visible
+from .registration import Registry, depends_on_caller
 from .resources import RegisteredResource, Resources
 
 if TYPE_CHECKING:

@@ -41,8 +41,7 @@ from ..calling.tool_tasks import (
     task_of_call,
 )
 from ..context.input_required import FINISHED, InputRequired, replay, settle
-from ..options import ToolOptions, check_apps
-from ..visibility import Visible, checked_scopes, checked_tags, checked_visible
+from ..options import ToolOptions, Visible, check_apps, checked_access
 from .registration import Registry
 
 if TYPE_CHECKING:
@@ -128,9 +127,7 @@ class RegisteredTool:
             options.get("replay", False),
             validator or _validator(schema),
             _validator(output) if options.get("check_output") else None,
-            checked_scopes(tool.name, options.get("scopes", ())),
-            checked_visible(tool.name, options.get("visible")),
-            checked_tags(tool.name, options.get("tags", ())),
+            *checked_access(tool.name, options),
             options.get("task") or None,
             options.get("on_restart", "fail"),
             has_view,
