@@ -92,14 +92,14 @@ class Answers:
     """Calls the client's handlers for sampling, elicitation and roots requests, at most ``max_questions`` handlers of
     one kind concurrently.
 
-    Plain ``def`` handlers run in threads of ``workers``, with ``graces`` to finish after a cancel. The time ``limits``
-    of calls are paused while the user answers, or while a request of the server waits for other handlers.
+    Plain ``def`` handlers run in threads of ``workers``, with ``graces`` to finish after a cancel. The ``timeouts`` of
+    calls are paused while the user answers, or while a request of the server waits for other handlers.
     """
 
-    _settings: ClientSettings
+    settings: ClientSettings
     _workers: WorkerShare
     _graces: Graces
-    _limits: CallTimeouts
+    timeouts: CallTimeouts
     check_forms: bool = True
     _turns: dict[str, Turns] = attrs.field(init=False)
     relay: Relay | None = attrs.field(default=None, init=False)
@@ -107,7 +107,7 @@ class Answers:
 
     def __attrs_post_init__(self) -> None:
         self._turns = {
-            kind: Turns(self._settings.max_questions, self._limits.user_is_asked)
+            kind: Turns(self.settings.max_questions, self.timeouts.user_is_asked)
             for kind in ("sampling/createMessage", "elicitation/create", "roots/list")
         }
 
@@ -122,7 +122,7 @@ class Answers:
 
     def capabilities_in(self, revision: Revision) -> ClientCapabilities:
         """Return the capabilities that the client declares to a server that uses the protocol ``revision``."""
-        settings = self._settings
+        settings = self.settings
         if settings.forwards is not None:
             own = self._extensions_in(revision)
             if not own:
@@ -132,7 +132,7 @@ class Answers:
         return here if settings.answers_later is None else _together(here, settings.answers_later)
 
     def _of_handlers(self, revision: Revision) -> ClientCapabilities:
-        settings = self._settings
+        settings = self.settings
         sampling = elicitation = None
         if settings.sampling is not None:
             sampling = Sampling({} if settings.sampling_context else None, {} if settings.sampling_tools else None)
@@ -155,11 +155,11 @@ class Answers:
         )
 
     def _extensions_in(self, revision: Revision) -> JSONObject:
-        if not self._settings.extensions:
+        if not self.settings.extensions:
             return {}
         from ..protocol.extensions import declared_in  # lazy import: most clients have no extension
 
-        return declared_in(revision, self._settings.extensions, "client")
+        return declared_in(revision, self.settings.extensions, "client")
 
     def prepare(
         self, method: str, params: Any, revision: Revision, key: str | None = None, *, of_task: bool = False
@@ -172,7 +172,7 @@ class Answers:
         undeclared part of a method such as a mode (-32602) and malformed parameters (-32602). Raises `AnsweredLater` if
         the server must send the request in a task.
         """
-        settings = self._settings
+        settings = self.settings
         if settings.answers_later is not None and self._is_for_later(settings.answers_later, method, params):
             if not of_task:
                 words = f"{method} is answered later by another client, so it may only be asked in a task"
@@ -196,13 +196,13 @@ class Answers:
     def forwards(self, method: str) -> bool:
         """Return whether the client forwards requests of the server with this ``method`` to the `relay`, such as a
         proxy, so that no handler runs."""
-        return self._settings.forwards is not None and all(row.name != method for row in self._settings.handlers)
+        return self.settings.forwards is not None and all(row.name != method for row in self.settings.handlers)
 
     def _of_extension(self, method: str, params: Any, revision: Revision) -> Answer:
-        found = [row for row in self._settings.handlers if row.name == method]
+        found = [row for row in self.settings.handlers if row.name == method]
         if not found:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
-        handler, given = self._settings.handlers[found[0]], structure_params(params, found[0].params, revision)
+        handler, given = self.settings.handlers[found[0]], structure_params(params, found[0].params, revision)
 
         async def answer() -> Any:
             return unstructure(await self._run(handler, given), revision)
@@ -235,12 +235,12 @@ class Answers:
 
     def _time_of_user(self, method: str) -> AbstractContextManager[None]:
         asks = method == "elicitation/create" or (
-            method == "sampling/createMessage" and self._settings.sampling_asks_user
+            method == "sampling/createMessage" and self.settings.sampling_asks_user
         )
-        return self._limits.user_is_asked() if asks else nullcontext()
+        return self.timeouts.user_is_asked() if asks else nullcontext()
 
     def _sampling(self, handler: Callable[..., Any], params: CreateMessageParams) -> Answer:
-        if not self._settings.sampling_tools and (params.tools is not None or params.tool_choice is not None):
+        if not self.settings.sampling_tools and (params.tools is not None or params.tool_choice is not None):
             # By the specification's schema, a client that didn't declare sampling.tools MUST return an error for tools.
             raise CodedError(INVALID_PARAMS, "Invalid params: this client has not declared sampling.tools")
 
@@ -252,7 +252,7 @@ class Answers:
 
     def _elicitation(self, params: ElicitParams) -> Answer:
         is_form = isinstance(params, ElicitFormParams)
-        handler = self._settings.elicitation if is_form else self._settings.elicitation_url
+        handler = self.settings.elicitation if is_form else self.settings.elicitation_url
         if handler is None:
             # By MCP 2025-11-25 (elicitation page), the client MUST return -32602 for an undeclared mode.
             raise CodedError(
@@ -277,7 +277,7 @@ class Answers:
         return elicit
 
     async def _roots(self) -> ListRootsResult:
-        roots = _own("roots", self._settings.roots)
+        roots = _own("roots", self.settings.roots)
         return ListRootsResult(list(await self._ask("roots/list", roots) if callable(roots) else roots or ()))
 
     async def _ask(self, method: str, handler: Callable[..., Any], *args: Any) -> Any:

@@ -57,10 +57,11 @@ from ..runtime.transport import ConnectionLost, FramedTransport
 from ..state.connection import ConnectionState
 from ..tasks.task_state import TaskState
 from .answers import Answers, Relay
-from .current_call import CallContexts, CallHandlers, check_handlers
+from .current_call import CallContexts, CallHandlers, CallRecord, check_handlers
 from .listing import ListMethod, Pages
 from .options import ClientSettings, UnreadableMessages
 from .requests import Requests, meta_in, open_stream
+from .results import structured
 from .server_messages import Callbacks, ServerMessages
 from .subscriptions import Changes, ChangeStreams
 from .timeouts import CallTimeouts
@@ -132,7 +133,7 @@ class Client(Requests):
         )
         contexts.connection = self._connection
         callbacks.outbound = self._connection.outbound
-        super().__init__(self._connection.outbound, answers, timeouts, settings, callbacks, contexts)
+        super().__init__(self._connection.outbound, answers, callbacks, contexts)
         self._callbacks.watchers += [self._tool_calls.changed, self._output_schemas.changed]
         if settings.cache is not None:
             self._callbacks.watchers.append(settings.cache._changed)
@@ -232,17 +233,10 @@ class Client(Requests):
         if handlers:
             check_handlers(Client.call_tool, handlers, self.settings)
         data: JSONObject = {"name": name, "arguments": dict(arguments) if arguments else {}}
-        called = self._request_plain(
-            "tools/call",
-            data,
-            CallToolResult,
-            on_progress=on_progress,
-            meta=meta,
-            on_task=on_task,
-            value=value,
-            handlers=handlers,
-        )
-        result = await (self._with_handlers(handlers, called) if handlers else called)
+        call: CallRecord = ("tools/call", data, value, handlers)
+        called = self._request_plain(call, on_progress=on_progress, meta=meta, on_task=on_task)
+        plain = await (self._with_handlers(handlers, called) if handlers else called)
+        result = structured("tools/call", plain, CallToolResult, self._faults)
         return self._output_schemas.checked(name, result) if self._output_schemas.known else result
 
     def list_tasks(self) -> AsyncIterator[TaskState]:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import trio
 
 from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MCPError, PeerError
 from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, MethodUnavailable
-from ..protocol.fields import JSONObject
 from ..protocol.methods import Method
 from ..protocol.types.notifications import LogLevel
 from ..runtime.transport import FramedTransport, HTTPError
 from .client import Client, adopt
+from .current_call import CallRecord
 from .options import ClientSettings
 from .prior import read_prior
 from .remote_tasks import RunningTask
 from .timeouts import CallTimeouts
-
-T = TypeVar("T")
 
 _NOT_RUN: Final = (UNSUPPORTED_PROTOCOL_VERSION, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS)
 _NOT_RUN_STATUSES: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
@@ -69,10 +67,10 @@ class PriorClient(Client):
                     raise trio.TooSlowError("the server did not answer server/discover within connect_timeout")
                 self._settle = None
 
-    async def _request_plain(self, method: str, data: JSONObject, result_type: type[T], **options: Any) -> T:
+    async def _request_plain(self, call: CallRecord, **options: Any) -> Any:
         revision = self.revision
         try:
-            return await super()._request_plain(method, data, result_type, **options)
+            return await super()._request_plain(call, **options)
         except (PeerError, HTTPError) as error:
             if (self._settle is None and self.revision is revision) or not _has_not_run(error):
                 raise
@@ -82,7 +80,7 @@ class PriorClient(Client):
                 raise error from None  # raise the server's own error, which says more than the failure to negotiate
             if self.revision is revision:
                 raise
-        return await super()._request_plain(method, data, result_type, **options)
+        return await super()._request_plain(call, **options)
 
     async def _check_declared(self, row: Method) -> None:
         try:

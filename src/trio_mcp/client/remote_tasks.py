@@ -14,20 +14,19 @@ from typing import Any, TypeAlias, cast
 import attrs
 import trio
 
-from ..classes import define, frozen
+from ..classes import define
 from ..concurrency.nurseries import ServiceNursery
 from ..concurrency.time_limits import call_limits
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.input_required import InputRequest
-from ..protocol.types.tools import CallToolResult, CreatedTask, DetailedTask
+from ..protocol.types.tools import CallToolResult, DetailedTask
 from ..runtime.calls import OnProgress, Progress
-from ..tasks.remote_task import Ask, OnState, PollSchedule, RemoteTask, SendCancel, created_state
+from ..tasks.remote_task import Ask, OnState, PollSchedule, RemoteTask, SendCancel
 from ..tasks.task_state import TaskCancelled, TaskState, state_of
 from .answers import Answers
-from .options import ClientSettings
-from .results import AnswerQuestion, check_result_type, prepared
+from .results import AnswerQuestion, check_number, check_result_type, prepared
 
 WaitForResult: TypeAlias = Callable[[RemoteTask, OnProgress | None], Awaitable[CallToolResult]]
 """Function that waits for the result of a task that the server runs."""
@@ -89,15 +88,6 @@ class RunningTask:
         return self._task
 
 
-@frozen
-class AnswerContext:
-    """The data for answering a server's requests (sampling, elicitation, roots) that belong to an MCP task."""
-
-    answers: Answers
-    settings: ClientSettings
-    revision: Revision
-
-
 class ExtensionRemoteTask(RemoteTask):
     """An MCP task on a server, in the form that the tasks extension defines.
 
@@ -105,27 +95,23 @@ class ExtensionRemoteTask(RemoteTask):
     """
 
     def __init__(
-        self, task_id: str, ask: Ask, forget: SendCancel, answering: AnswerContext, known: TaskState | None = None
+        self,
+        task_id: str,
+        ask: Ask,
+        forget: SendCancel,
+        answers: Answers,
+        revision: Revision,
+        known: TaskState | None = None,
     ) -> None:
         super().__init__(task_id, ask, forget)
-        self._answering = answering
+        self.answers = answers
+        """Answers the server's requests (sampling, elicitation, roots) that belong to the task."""
+        self.revision = revision
         self._known = known
         """The task's state in the server's response to the call, until `result` has passed it to the caller."""
         self.claimed: set[int] = set()
         """Hashes of the keys of the server's requests that are being answered or have been answered. The keys are
         hashed because a server may send keys of any length."""
-
-    @classmethod
-    def created(
-        cls, method: str, result: Any, ask: Ask, forget: SendCancel, answering: AnswerContext
-    ) -> ExtensionRemoteTask:
-        """Return the MCP task that a server has created for a request of ``method``. ``result`` is the server's reply
-        to the request.
-
-        Raises `ProtocolViolation` if the reply isn't a valid task.
-        """
-        state = created_state(method, result, CreatedTask, forget)
-        return cls(state.id, ask, forget, answering, state)
 
     async def get(self) -> TaskState:
         return state_of(await self._get())
@@ -142,7 +128,7 @@ class ExtensionRemoteTask(RemoteTask):
 
     async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> JSONObject:
         looks = PollSchedule()
-        questions = _TaskQuestions(self, self._answering, nursery, looks)
+        questions = _TaskQuestions(self, nursery, looks)
         state, self._known = self._known, None
         if state is not None and not state.is_final:
             looks.update(state)
@@ -188,7 +174,6 @@ class _TaskQuestions:
     """
 
     _task: ExtensionRemoteTask
-    _context: AnswerContext
     _nursery: ServiceNursery
     _schedule: PollSchedule
     _rounds: int = 0
@@ -201,21 +186,15 @@ class _TaskQuestions:
         for key, scope in list(self._open.items()):
             if key not in questions:
                 scope.cancel(reason="the server does not ask any more")
-        settings = self._context.settings
-        if len(questions) > settings.max_input_requests:
-            raise ProtocolViolation(
-                f"tasks/get: the server sent {len(questions)} input requests at once, more than max_input_requests "
-                f"({settings.max_input_requests})"
-            )
+        answers = self._task.answers
+        check_number(answers, "tasks/get", questions)
         new = {key: each for key, each in questions.items() if hash(key) not in self._task.claimed}
         if not new:
             return
-        if self._rounds >= settings.max_rounds:
+        if self._rounds >= answers.settings.max_rounds:
             raise ProtocolViolation(f"tasks/get: the server required input more than {self._rounds} times (max_rounds)")
         self._rounds += 1
-        most = settings.max_input_requests
-        ready = prepared(self._context.answers, "tasks/get", new, self._context.revision, most, of_task=True)
-        for key, give in ready.items():
+        for key, give in prepared(answers, "tasks/get", new, self._task.revision, of_task=True).items():
             self._task.claimed.add(hash(key))
             scope = self._open[key] = trio.CancelScope()
             self._nursery.start_soon(self._answer, key, give, scope)

@@ -71,14 +71,13 @@ class Requests:
         self,
         outbound: Outbound,
         answers: Answers,
-        timeouts: CallTimeouts,
-        settings: ClientSettings,
         callbacks: Callbacks,
         contexts: CallContexts,
     ) -> None:
-        self.settings = settings
+        settings = answers.settings
+        self.settings: ClientSettings = settings
         """The settings that the client was opened with."""
-        self._timeouts = timeouts
+        self._timeouts: CallTimeouts = answers.timeouts
         """The timeouts of all calls, and for connecting."""
         self._callbacks = callbacks
         self._urls = callbacks.urls
@@ -86,9 +85,9 @@ class Requests:
         """Sends the requests to the server over the connection."""
         self._answers = answers
         """Answers the server's requests to the client (sampling, elicitation, roots)."""
-        self._rounds = InputRounds(outbound, answers, settings)
+        self._rounds = InputRounds(outbound, answers)
         """Sends a request again with the user's answers, if a modern server requires input for it."""
-        self._tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings, contexts)
+        self._tool_calls = ToolCalls(outbound, self._rounds, answers, contexts)
         """Calls tools, which may become tasks of the server."""
         self._output_schemas = OutputSchemas()
         """The output schemas of the tools that the client has listed."""
@@ -166,30 +165,34 @@ class Requests:
             await self._check_declared(method)
             method, result_type = method.name, method.result
         data: JSONObject = {} if params is None else unstructure(params, self.revision)
-        kind = cast("type[T]", result_type)
-        return await self._request_plain(method, data, kind, on_progress=on_progress, meta=meta, refresh=refresh)
+        call: CallRecord = (method, data, None, _NO_HANDLERS)
+        result = await self._request_plain(call, on_progress=on_progress, meta=meta, refresh=refresh)
+        if method == "tools/list":
+            if self.revision.structured_content != "none":
+                self._output_schemas.add_page(result)
+            if self._tool_calls.supports is not None:
+                self._tool_calls.supports.add_page(result)
+        return structured(method, result, cast("type[T]", result_type), self._faults)
 
     async def _request_plain(
         self,
-        method: str,
-        data: JSONObject,
-        result_type: type[T],
+        call: CallRecord,
         *,
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
         refresh: bool = False,
         on_task: Callable[[str], None] | None = None,
-        value: Any = None,
-        handlers: CallHandlers = _NO_HANDLERS,
-    ) -> T:
-        """Send a request as `request` does. The parameters are already plain data, as the protocol revision requires.
+    ) -> Any:
+        """Send a request as `request` does, and return its result as plain data. The parameters in ``call`` are already
+        plain data, as the protocol revision requires.
 
-        For ``on_task``, ``value`` and ``handlers``, see `Client.call_tool`.
+        For ``on_task``, see `Client.call_tool`.
         """
+        method, data, _, _ = call
         revision, turn = self.revision, current_turn.get()
         if turn is not None:
             turn.yield_turn()
-        token = call_variable.set((method, data, value, handlers))
+        token = call_variable.set(call)
         try:
             confirmation, scope = None, confirming.get()
             if scope is not None and (confirmation := scope.track(self, method, data)) is not None:
@@ -208,10 +211,9 @@ class Requests:
                 sent = confirmation.follow(sent)
             limits = self._timeouts.around_call()
             if limits is UNLIMITED:
-                result = await sent
-            else:
-                with limits:
-                    result = await sent
+                return await sent
+            with limits:
+                return await sent
         except PeerError as error:
             self._urls.add_required(error)
             raise
@@ -219,12 +221,6 @@ class Requests:
             call_variable.reset(token)
             if turn is not None:
                 await turn.resume()
-        if method == "tools/list":
-            if self.revision.structured_content != "none":
-                self._output_schemas.add_page(result)
-            if self._tool_calls.supports is not None:
-                self._tool_calls.supports.add_page(result)
-        return structured(method, result, result_type, self._faults)
 
     def _with_meta(self, data: JSONObject, meta: JSONObject | None = None) -> JSONObject:
         check_meta_keys(meta)
@@ -322,9 +318,7 @@ class Requests:
             made = await (self._with_handlers(handlers, waiting) if handlers else waiting)
         if isinstance(made, RemoteTask):
             return RunningTask(made, None, wait)
-        return RunningTask(
-            None, self._checked(call, structured("tools/call", made, CallToolResult, self._faults)), wait
-        )
+        return RunningTask(None, self._tool_result(call, made), wait)
 
     async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
         """Wait for the result of a call for which the caller has passed ``handlers``."""
@@ -351,9 +345,10 @@ class Requests:
             finish = self._tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
             waiting = self._waited_for(finish, self._timeouts.around_wait())
             result = await (self._with_handlers(handlers, waiting) if handlers else waiting)
-        return self._checked(call, structured("tools/call", result, CallToolResult, self._faults))
+        return self._tool_result(call, result)
 
-    def _checked(self, call: CallRecord | None, result: CallToolResult) -> CallToolResult:
+    def _tool_result(self, call: CallRecord | None, plain: Any) -> CallToolResult:
+        result = structured("tools/call", plain, CallToolResult, self._faults)
         return result if call is None else self._output_schemas.checked(call[1]["name"], result)
 
 

@@ -33,7 +33,6 @@ from ..protocol.types.tools import CallToolResult, created_id
 from ..runtime.calls import OnProgress, RoundTrips
 from ..runtime.outbound import Outbound, answering
 from .answers import AnsweredLater, Answers
-from .options import ClientSettings
 
 if TYPE_CHECKING:
     from .cache import Change
@@ -100,10 +99,9 @@ class InputRounds:
     call.
     """
 
-    def __init__(self, outbound: Outbound, answers: Answers, settings: ClientSettings) -> None:
+    def __init__(self, outbound: Outbound, answers: Answers) -> None:
         self._outbound = outbound
         self._answers = answers
-        self._settings = settings
 
     async def result(
         self,
@@ -164,7 +162,7 @@ class InputRounds:
                     if not of_any_type and (cancel_task is None or created_id(result, is_flat=True) is None):
                         check_result_type(method, result)
                     return Completed(result, rounds, trips.received)
-                if rounds > self._settings.max_rounds:
+                if rounds > self._answers.settings.max_rounds:
                     raise ProtocolViolation(
                         f"{method}: the server required input more than {rounds - 1} times (max_rounds)"
                     )
@@ -185,8 +183,7 @@ class InputRounds:
         if asked.request_state is not None:
             more["requestState"] = asked.request_state
         if asked.input_requests is not None:
-            most = self._settings.max_input_requests
-            answers = prepared(self._answers, method, asked.input_requests, revision, most)
+            answers = prepared(self._answers, method, asked.input_requests, revision)
             with self._outbound.while_connected():
                 # If the call is cancelled, notify the server at once, not after the cleanup of the last handler.
                 given = await run_together(list(answers.values()), trips.cancel)
@@ -208,7 +205,6 @@ def prepared(
     method: str,
     questions: Mapping[str, InputRequest],
     revision: Revision,
-    limit: int,
     *,
     of_task: bool = False,
 ) -> dict[str, AnswerQuestion]:
@@ -216,13 +212,10 @@ def prepared(
     answers the request.
 
     The requests arrived in a result of ``method``, or from a task if ``of_task``. All of them are checked first, so
-    that no user answers in vain. Raises `ProtocolViolation` for a request that isn't allowed and for more than
-    ``limit`` requests, and `AnsweredLater`.
+    that no user answers in vain. Raises `ProtocolViolation` for a request that isn't allowed and for more
+    requests than ``max_input_requests``, and `AnsweredLater`.
     """
-    if len(questions) > limit:
-        raise ProtocolViolation(
-            f"{method}: the server sent {len(questions)} input requests at once, more than max_input_requests ({limit})"
-        )
+    check_number(answers, method, questions)
     try:
         return {
             key: partial(_given, answers.prepare(each.method, each.params, revision, key, of_task=of_task), revision)
@@ -233,6 +226,15 @@ def prepared(
     except CodedError as error:
         # By MCP 2026-07-28 (mrtr page), servers MUST NOT send requests that the client did not declare.
         raise ProtocolViolation(f"{method}: the server requires input that this client cannot give: {error}") from None
+
+
+def check_number(answers: Answers, method: str, questions: Mapping[str, InputRequest]) -> None:
+    """Raise `ProtocolViolation` if a result of ``method`` has more ``questions`` than ``max_input_requests``."""
+    limit = answers.settings.max_input_requests
+    if len(questions) > limit:
+        raise ProtocolViolation(
+            f"{method}: the server sent {len(questions)} input requests at once, more than max_input_requests ({limit})"
+        )
 
 
 async def _given(answer: Callable[[], Awaitable[Any]], revision: Revision) -> Any:

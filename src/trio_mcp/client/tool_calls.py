@@ -18,17 +18,15 @@ from ..protocol.meta import CANCEL_TOKEN
 from ..protocol.methods import next_cursor
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
-from ..protocol.types.tools import TASKS_CAPABILITY, is_task
+from ..protocol.types.tools import TASKS_CAPABILITY, CreatedTask, is_task
 from ..runtime.calls import OnProgress
 from ..runtime.outbound import Outbound, answering, on_leaving
-from ..tasks.remote_task import Ask, CoreRemoteTask, RemoteTask, SendCancel
+from ..tasks.remote_task import Ask, CoreRemoteTask, RemoteTask, SendCancel, created_state
 from .answers import Answers
 from .cache import Change
 from .current_call import CallContexts
-from .options import ClientSettings
-from .remote_tasks import AnswerContext, ExtensionRemoteTask, TaskProgress
+from .remote_tasks import ExtensionRemoteTask, TaskProgress
 from .results import InputRounds, check_result_type, tools_in
-from .timeouts import CallTimeouts
 
 _CALL = "tools/call"
 
@@ -50,8 +48,6 @@ class ToolCalls:
     _outbound: Outbound
     _rounds: InputRounds
     _answers: Answers
-    _limits: CallTimeouts
-    _settings: ClientSettings
     _contexts: CallContexts
     may_become_tasks: bool = attrs.field(default=False, init=False)
     """True if the server may continue tool calls as tasks, or has tools that must be called as tasks."""
@@ -67,10 +63,10 @@ class ToolCalls:
             # Don't check whether a server with a modern revision has declared tasks: it may create tasks anyway.
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
-            self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")
+            self.may_become_tasks = self._answers.settings.tasks and capabilities.supports("tasks.requests.tools.call")
         self.supports = None
         if self.may_become_tasks and revision.tasks == "core":
-            self.supports = TaskSupports(partial(self._list, revision), self._settings.max_pages)
+            self.supports = TaskSupports(partial(self._list, revision), self._answers.settings.max_pages)
 
     async def _list(self, revision: Revision, params: JSONObject) -> Any:
         return await self._outbound.request("tools/list", params or None, revision)
@@ -153,7 +149,7 @@ class ToolCalls:
         about the task contain ``params``."""
         ask, forget = self._ask_for(params, revision), self._forget_for(params, revision)
         if revision.result_type:
-            return ExtensionRemoteTask(task_id, ask, forget, self._answering(revision))
+            return ExtensionRemoteTask(task_id, ask, forget, self._answers, revision)
         return CoreRemoteTask(task_id, ask, forget)
 
     async def _call(self, call: _ToolCall, *, takes_task: bool = False) -> Any:
@@ -168,8 +164,8 @@ class ToolCalls:
         result = completed.result
         if not is_task(result):
             return result
-        ask, by = self._ask_for(params, revision), self._answering(revision)
-        return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
+        state = created_state(_CALL, result, CreatedTask, forget)
+        return ExtensionRemoteTask(state.id, self._ask_for(params, revision), forget, self._answers, revision, state)
 
     async def _call_as_listed(self, call: _ToolCall) -> Any:
         """Call a tool in a legacy protocol revision, and return its result or its task.
@@ -217,9 +213,6 @@ class ToolCalls:
 
     # Requests about a task
 
-    def _answering(self, revision: Revision) -> AnswerContext:
-        return AnswerContext(self._answers, self._settings, revision)
-
     def _forget_for(self, params: JSONObject, revision: Revision) -> SendCancel:
         return partial(self._forget, _meta_of(params), revision)
 
@@ -233,7 +226,7 @@ class ToolCalls:
 
     async def _ask(self, meta: JSONObject, revision: Revision, method: str, params: JSONObject) -> Any:
         # Don't apply the timeout of a single request to tasks/result, which waits until the task has ended.
-        with nullcontext() if method == "tasks/result" else self._limits.around_call():
+        with nullcontext() if method == "tasks/result" else self._answers.timeouts.around_call():
             result = await self._outbound.request(method, {**params, **meta}, revision)
         if revision.result_type:
             check_result_type(method, result)
