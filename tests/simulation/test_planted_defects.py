@@ -94,7 +94,7 @@ def test_simulation_detects_that_a_replica_never_reads_changes_whose_notificatio
 
     def believe(self: ChangeReplicator, hint: ChangeHint | None) -> None:
         if hint is not None:
-            hinted(self, ChangeHint(self._cursor, hint.cursor, hint.changed))
+            hinted(self, ChangeHint(self.cursor, hint.cursor, hint.changed))
 
     async def look_never(_: ChangeReplicator) -> None: ...
 

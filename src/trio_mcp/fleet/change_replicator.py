@@ -143,7 +143,9 @@ class ChangeReplicator:
         self._notifications = notifications
         self._observers = observers
         self._log = log
-        self._cursor: ChangeCursor = _UNKNOWN_CURSOR
+        self.cursor: ChangeCursor = _UNKNOWN_CURSOR
+        """The position in the shared change log up to which this replica has reported all changes. It is empty if
+        unknown."""
         self._pending: dict[str, None] = {}
         """Changes of this replica that wait to be recorded."""
         self._recording = _NONE
@@ -154,12 +156,6 @@ class ChangeReplicator:
         """True from the loss of notifications until the log has been read. The cursor doesn't move in the meantime."""
         self._own = Counter[frozenset[str]]()
         """Records of this replica whose notifications haven't arrived yet. Cleared when notifications were lost."""
-
-    @property
-    def cursor(self) -> ChangeCursor:
-        """The position in the shared change log up to which this replica has reported all changes. It is empty if
-        unknown."""
-        return self._cursor
 
     @property
     def unrecorded(self) -> Collection[str]:
@@ -266,7 +262,7 @@ class ChangeReplicator:
             try:
                 # If this fails, `_poll` notifies the observers when the log can be read.
                 with logged_failure("could not read the change log"):
-                    self._cursor = (await self._log.read_since(None)).cursor
+                    self.cursor = (await self._log.read_since(None)).cursor
                 nursery.start_soon(self._record_pending)
                 nursery.start_soon(self._poll)
                 task_status.started()
@@ -277,13 +273,13 @@ class ChangeReplicator:
                 await self._record_rest()
 
     def _on_hint(self, hint: ChangeHint | None) -> None:
-        if hint is not None and hint.cursor == self._cursor:
+        if hint is not None and hint.cursor == self.cursor:
             return
-        if hint is None or hint.previous != self._cursor or self._is_lost:
+        if hint is None or hint.previous != self.cursor or self._is_lost:
             self._is_lost = True
             self._signal.notify()
             return
-        self._cursor = hint.cursor
+        self.cursor = hint.cursor
         changed = frozenset(hint.changed)
         if self._own[changed]:
             self._forget_own(changed)
@@ -298,7 +294,7 @@ class ChangeReplicator:
             await self._signal.next_poll()
             self._is_lost = True  # ignore notifications until the read ends, because it may return the same changes
             try:
-                changes = await self._log.read_since(self._cursor)
+                changes = await self._log.read_since(self.cursor)
             except OSError as error:
                 logger.debug("could not read the change log: %s", error)
                 await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
@@ -306,7 +302,7 @@ class ChangeReplicator:
                 self._signal.notify()
                 continue
             attempt = 1
-            self._cursor, self._is_lost = changes.cursor, False
+            self.cursor, self._is_lost = changes.cursor, False
             self._own.clear()
             self._notify_observers([EVERYTHING] if changes.everything else changes.changed)
 

@@ -128,7 +128,8 @@ class Messenger:
         self.replica = replica
         self._courier = replica.courier
         self._handlers: dict[str, Callable[[ReplicaMessage], None]] = {}
-        self._last = 0
+        self.sent_count = 0
+        """The number of messages passed to `send` so far, without repeated attempts and acknowledgements."""
         self._replies: dict[int, _Reply] = {}
         """The sent messages without an acknowledgement, by number."""
         self._acks = BoundedDict[tuple[str, int], _Ack](_KNOWN_MESSAGES_LIMIT)
@@ -151,11 +152,6 @@ class Messenger:
         dead = await self._courier.find_dead([replica, self.replica.id])
         # If the storage has lost this replica's own heartbeat, it may also have lost the heartbeats of living replicas.
         return replica in dead and self.replica.id not in dead
-
-    @property
-    def sent_count(self) -> int:
-        """The number of messages passed to `send` so far, without repeated attempts and acknowledgements."""
-        return self._last
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send and receive messages, and send heartbeats, until cancelled. Afterwards other replicas see this replica
@@ -221,8 +217,8 @@ class Messenger:
 
         Cancellation: a message whose sending is cancelled may have arrived, or may arrive later.
         """
-        self._last += 1
-        number, reply = self._last, _Reply()
+        self.sent_count += 1
+        number, reply = self.sent_count, _Reply()
         letter = _encode(kind, self.replica.id, number, content)
         self._replies[number] = reply
         failing_since: float | None = None
@@ -237,7 +233,7 @@ class Messenger:
                         await self._courier.send(replica, letter, number=number)
                 except OSError as failed:
                     error = failed
-                if reply.has_arrived:  # the replica has received the message, even if the storage raised an error
+                if reply.envelope is not None:  # the message has arrived, even if the storage raised an error
                     return await reply.wait()
                 if is_dead:
                     raise ReplicaDead(f"cannot send the message: the replica {replica} has ended")
@@ -315,25 +311,22 @@ class _Reply:
     """A future for the acknowledgement of one sent message. `Messenger.send` waits for it."""
 
     def __init__(self) -> None:
-        self._envelope: _MessageEnvelope | None = None
+        self.envelope: _MessageEnvelope | None = None
+        """The acknowledgement; `None` until it has arrived."""
         self._sleeper = Sleeper()
         self.is_late = False
         """True after the first attempt to send the message."""
 
-    @property
-    def has_arrived(self) -> bool:
-        return self._envelope is not None
-
     def deliver(self, envelope: _MessageEnvelope) -> None:
-        self._envelope = envelope
+        self.envelope = envelope
         self._sleeper.wake()
 
     async def wait(self) -> bytes:
-        while self._envelope is None:
+        while self.envelope is None:
             await self._sleeper.sleep()
-        if self._envelope.kind == "refused":
-            raise MessageRefused(self._envelope.content.decode(errors="replace"))
-        return self._envelope.content
+        if self.envelope.kind == "refused":
+            raise MessageRefused(self.envelope.content.decode(errors="replace"))
+        return self.envelope.content
 
 
 _decoder: Final = msgspec.msgpack.Decoder(_MessageEnvelope)

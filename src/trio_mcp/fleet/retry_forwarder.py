@@ -277,7 +277,7 @@ class RetryForwarder:
     def _read_check(self, message: ReplicaMessage) -> None:
         check = self._seal.open(CHECK, message, CheckMessage)
         if check is not None:
-            carried = self.receiver.unknown_calls(message.sender, check.forwarded)
+            carried = [each for each in check.forwarded if (message.sender, each) not in self.receiver.exchanges]
             running = [number for number in check.running if number not in self._forwarded]
             message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
 

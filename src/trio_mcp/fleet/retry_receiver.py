@@ -6,7 +6,7 @@ Each `ForwardedExchange` sends the lines of its handler to the replica that forw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -173,13 +173,6 @@ class RetryReceiver:
         """Wait until no forwarded request runs on this replica, and the last messages of these requests are sent."""
         while self.exchanges:
             await self._all_finished.park()
-
-    def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
-        """Return the numbers in ``numbers`` that belong to no forwarded request that is running on this replica.
-
-        ``numbers`` are request numbers of the replica ``forwarder``.
-        """
-        return [number for number in numbers if (forwarder, number) not in self.exchanges]
 
     # Messages
 

@@ -8,7 +8,8 @@ chooses them. Decoders raise more exceptions than they document: msgspec also ra
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,8 @@ from ..classes import frozen
 from ..jsonrpc.errors import clean
 from .sealing import BadSeal, SealingKey, check_secrets, derived_key
 from .task_store import OnRestart, Outcome, TaskPhase, TaskRecord, UnknownForm, UnreadableRecord
+
+logger = logging.getLogger("trio_mcp")
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -44,6 +47,17 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
     except Exception as error:
         words = clean(str(error)[:_MAX_REASON_LENGTH]) or type(error).__name__
         raise UnreadableRecord(f"{what} cannot be read: {words}") from None
+
+
+def decode_readable(decode: Callable[[D], T], rows: Iterable[D]) -> Iterator[T]:
+    """Decode the ``rows`` of claimed tasks. Rows that can't be read are logged and skipped, so that this process can
+    still claim the other tasks."""
+    for row in rows:
+        try:
+            yield decode(row)
+        except UnreadableRecord:
+            # No process claims the task before its lease ends, so this error is logged at most once per lease.
+            logger.exception("An abandoned task cannot be read, so no process runs it")
 
 
 def decode_columns(what: str, row: Any, kinds: type[T]) -> T:

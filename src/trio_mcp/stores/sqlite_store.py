@@ -6,12 +6,11 @@ Each change of a task adds a row to the file, and the watchers of other processe
 from __future__ import annotations
 
 import json
-import logging
 import os
 import secrets as randomness
 import sqlite3
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -20,7 +19,7 @@ import attrs
 import trio
 
 from ..concurrency.contexts import asynccontextmanager
-from .record_codec import RecordCodec, StoredRecord, decoded, encoded
+from .record_codec import RecordCodec, StoredRecord, decode_readable, decoded, encoded
 from .sqlite_database import Database, Location
 from .task_store import (
     HINTS_LOST,
@@ -31,11 +30,8 @@ from .task_store import (
     StoreFull,
     TaskCursor,
     TaskRecord,
-    UnreadableRecord,
     created_record,
 )
-
-logger = logging.getLogger("trio_mcp")
 
 _FIELDS: Final = [field.name for field in attrs.fields(StoredRecord)]
 _OF_LEASE: Final = {
@@ -182,7 +178,7 @@ class DatabaseTaskStore:
             found = connection.execute(f"{_SELECT} WHERE tasks.id = ?", (encoded(task_id),)).fetchone()
             if found is None:
                 return None
-            record = self._codec.decode(StoredRecord(*found))
+            record = self._decode(found)
             return StoredTask(record, self._now()) if scope in (None, record.scope) else None
 
         return await self._database.read(read)
@@ -230,7 +226,7 @@ class DatabaseTaskStore:
             scopes = self._codec.scope_keys(scope)
             last = _BEFORE_ALL if cursor is None else (cursor[0], encoded(cursor[1]))
             rows = connection.execute(_of_scopes(_PAGE, scopes), (*scopes, *last, self._now(), max(limit, 0)))
-            return [self._codec.decode(StoredRecord(*row)) for row in rows]
+            return list(map(self._decode, rows))
 
         return await self._database.read(page)
 
@@ -254,7 +250,7 @@ class DatabaseTaskStore:
             connection.execute(_COUNT_CLAIM.format(numbers=marks), (holder.encode(), *numbers))
             rows = connection.execute(_CLAIMED.format(numbers=marks), numbers).fetchall()
             record_changes(connection, self._writer, [row[0] for row in rows])
-            return list(self._readable(rows))
+            return list(decode_readable(self._decode, rows))
 
         try:
             claimed = await self._database.write(take)
@@ -284,14 +280,8 @@ class DatabaseTaskStore:
         # A task that no process runs can always be claimed: its `leased_until` is negative (see `_BEFORE_ALL_LEASES`).
         return 1 if steady < self._claims_suspended_until else now
 
-    def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[TaskRecord]:
-        for row in rows:
-            try:
-                yield self._codec.decode(StoredRecord(*row))
-            except UnreadableRecord:
-                # Claim the other tasks, although this task's record can't be read.
-                # No process claims the task before its lease ends, so this error is logged at most once per lease.
-                logger.exception("An abandoned task cannot be read, so no process runs it")
+    def _decode(self, row: tuple[Any, ...]) -> TaskRecord:
+        return self._codec.decode(StoredRecord(*row))
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
         """Extend the leases of tasks that one process runs. See `TaskStore.renew`."""

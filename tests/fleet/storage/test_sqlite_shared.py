@@ -20,7 +20,7 @@ from tests.patience import PATIENCE
 
 from trio_mcp.fleet.storage.sqlite.hints import EXPIRING
 from trio_mcp.fleet.storage.sqlite.storage import SQLiteStorage
-from trio_mcp.stores import sqlite_store
+from trio_mcp.stores import sqlite_database, sqlite_store
 from trio_mcp.stores.shared import MAX_MESSAGE_BYTES, ChangeHint, Replica, StoredSession
 from trio_mcp.stores.sqlite_store import SQLiteTaskStore
 from trio_mcp.stores.task_store import HINTS_LOST, StoreDown, Uncertain, UnreadableRecord, new_mark
@@ -53,6 +53,12 @@ def execute(path: Path, *statements: str) -> list[Any]:
 def modes(path: Path) -> dict[str, int]:
     """The files in the folder of the storage, and their modes."""
     return {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+
+
+def use_clock(monkeypatch: pytest.MonkeyPatch, now: Callable[[], int]) -> None:
+    """Let the files follow ``now``, as on a system without a name for its start."""
+    monkeypatch.setattr(sqlite_database, "boot_id", lambda: b"")
+    monkeypatch.setattr(sqlite_database, "time_of_day", now)
 
 
 async def soon(awaitable: Awaitable[T]) -> T:
@@ -558,11 +564,11 @@ async def test_notifications_of_changes_recorded_by_two_replicas_arrive_in_order
 # Bounds
 
 
-async def test_expired_sqlite_rows_are_deleted_with_each_heartbeat(path: Path):
+async def test_expired_sqlite_rows_are_deleted_with_each_heartbeat(path: Path, monkeypatch: pytest.MonkeyPatch):
     """A few rows with each sign of life."""
     ahead = 0
     storage = SQLiteStorage(path)
-    storage._now = lambda: int(time.time() * 1000) + ahead
+    use_clock(monkeypatch, lambda: int(time.time() * 1000) + ahead)
     tables = sorted(EXPIRING)
     count = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in [*tables, "streams", "events"])
     async with storage.join("weather") as gone, storage.join("weather") as replica:
@@ -588,10 +594,10 @@ async def test_expired_sqlite_rows_are_deleted_with_each_heartbeat(path: Path):
         assert counts == dict.fromkeys(tables, 0) | {"replicas": 1, "streams": 0, "events": 0}
 
 
-async def test_expired_message_between_replicas_is_not_delivered(path: Path):
+async def test_expired_message_between_replicas_is_not_delivered(path: Path, monkeypatch: pytest.MonkeyPatch):
     ahead = 0
     storage = SQLiteStorage(path)
-    storage._now = lambda: int(time.time() * 1000) + ahead
+    use_clock(monkeypatch, lambda: int(time.time() * 1000) + ahead)
     async with storage.join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.send(replica.id, b"old")
         ahead = 30_001
@@ -663,10 +669,10 @@ async def test_message_between_replicas_raises_only_if_it_exceeds_the_maximum_si
             await replica.courier.send(replica.id, letter + b"x")
 
 
-async def test_rate_limit_bucket_recovers_after_the_clock_is_set_back(path: Path):
+async def test_rate_limit_bucket_recovers_after_the_clock_is_set_back(path: Path, monkeypatch: pytest.MonkeyPatch):
     ahead = HOUR
     storage = SQLiteStorage(path)
-    storage._now = lambda: int(time.time() * 1000) + ahead
+    use_clock(monkeypatch, lambda: int(time.time() * 1000) + ahead)
     async with storage.join("weather") as replica:
         assert await replica.rate_limits.acquire(b"key", limit=1, period_ms=60_000, burst=1) == 0
         ahead = 0

@@ -369,9 +369,8 @@ class StandaloneStreams:
                 raise SessionEnded
             # The event log names another writer. If the session state names this replica, take over the stream again.
             if self._stream is stream:
-                stream.resume(
-                    await self.standalone_log.take_over(self._session_state.current.standalone_stream, stream.holder)
-                )
+                name = self._session_state.current.standalone_stream
+                stream.last = (await self.standalone_log.take_over(name, stream.holder)).last
             await _pause(attempt)
         return False
 

@@ -294,7 +294,8 @@ class StandaloneStream:
         """The response that sends the stream; `None` without a response."""
         self._log = log
         self._name = name
-        self._last = stream.last
+        self.last = stream.last
+        """The number of the last event in the event log."""
         note = (
             decode_stored("the note of a stream", _decode_position.decode, stream.note)
             if stream.note
@@ -318,8 +319,8 @@ class StandaloneStream:
         Returns `None` if the client can't continue after that number.
         """
         number = self._sent if after is None else after
-        if number >= self._last:
-            return (b"", False) if number == self._last or after is None else None
+        if number >= self.last:
+            return (b"", False) if number == self.last or after is None else None
         read = await self._log.read_after(self._name, number)
         if read is None:
             return (b"", True) if after is None else None
@@ -341,28 +342,16 @@ class StandaloneStream:
 
         Returns false, with nothing changed, if another replica holds the stream.
         """
-        if not await self._append(lines, cursor):
-            return False
-        if self.pipe is not None:
-            self.pipe.put(numbered_events(self._name, self._last + 1 - len(lines), lines))
-        return True
-
-    async def _append(self, lines: Sequence[bytes], cursor: str) -> bool:
-        last = self._last + len(lines)
+        first, last = self.last + 1, self.last + len(lines)
         sent, cursor = last if self.is_open else self._sent, cursor or self.cursor
         note = msgspec.json.encode(_StreamPosition(sent, cursor))
-        append = partial(self._log.append, self._name, self.holder, self._last + 1, lines, note)
+        append = partial(self._log.append, self._name, self.holder, first, lines, note)
         if not await retry_while_unavailable(append, lambda _: self.close()):
             return False
-        self._last, self._sent, self.cursor = last, sent, cursor
+        self.last, self._sent, self.cursor = last, sent, cursor
+        if self.pipe is not None:
+            self.pipe.put(numbered_events(self._name, first, lines))
         return True
-
-    def resume(self, stream: StoredStream) -> None:
-        """Continue to write after the last event in ``stream``, because another writer has added events meanwhile.
-
-        ``stream`` is the stored state of the standalone GET stream.
-        """
-        self._last = stream.last
 
     def close(self) -> None:
         """End the response that sends the standalone GET stream. Idempotent."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import secrets as randomness
 from collections.abc import (
     AsyncGenerator,
@@ -22,7 +21,7 @@ import attrs
 import trio
 
 from ....concurrency.contexts import asynccontextmanager, contextmanager
-from ....stores.record_codec import RecordCodec, StoredRecord, decode_stored, decoded, encoded
+from ....stores.record_codec import RecordCodec, StoredRecord, decode_readable, decode_stored, decoded, encoded
 from ....stores.task_store import (
     HINTS_LOST,
     Hint,
@@ -34,13 +33,10 @@ from ....stores.task_store import (
     TaskCursor,
     TaskRecord,
     Uncertain,
-    UnreadableRecord,
     created_record,
 )
 from .client import load_scripts
 from .link import Link, Script, Value
-
-logger = logging.getLogger("trio_mcp")
 
 # Redis runs nothing else while a Lua script runs, so these limits keep each script to one to four milliseconds.
 _BATCH: Final = 100
@@ -182,17 +178,8 @@ class RedisTaskStore:
             while has_more and (left := min(limit - looked, _CLAIMS)) > 0:
                 rows, has_more = await step(_SCRIPTS["task_claim"], [encoded(holder), lease_ms, left, *queues])
                 looked += max(len(rows), 1)
-                claimed += self._readable(rows)
+                claimed += decode_readable(self._decode, rows)
         return claimed
-
-    def _readable(self, rows: Sequence[Sequence[Any]]) -> Iterator[TaskRecord]:
-        for fields in rows:
-            try:
-                yield self._decode(fields)
-            except UnreadableRecord:
-                # Skip a task whose record can't be read, so that this process can still claim the other tasks.
-                # No process claims the task before its lease ends, so this error is logged at most once per lease.
-                logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
         """Extend the leases of tasks that this process runs. See `TaskStore.renew`."""

@@ -225,6 +225,15 @@ class HintPoller:
         return ChangeHint(cursor_of(was.file, was.note), cursor_of(now.file, now.note), changed)
 
 
+class SQLitePart:
+    """A part of the storage in the SQLite file ``database``. ``hints`` reports the changes of other replicas."""
+
+    def __init__(self, database: Database, hints: HintPoller) -> None:
+        self._database = database
+        self._hints = hints
+        self._now = database.now
+
+
 class SQLiteTasks(DatabaseTaskStore):
     """The task records in a SQLite file that replicas share. ``hints`` reports the changes of other replicas."""
 

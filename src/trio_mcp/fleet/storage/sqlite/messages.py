@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -17,18 +17,14 @@ from ....stores.record_codec import decode_columns, encoded
 from ....stores.shared import CHANGES_LIMIT, MAX_MESSAGE_BYTES, ChangeCursor, ChangeHint, ChangesSince
 from ....stores.sqlite_database import Database, snapshot
 from ....stores.task_store import HINTS_LOST, HintsLost
-from .hints import EXPIRING, HintPoller, changed_since, cursor_of, sweep
+from .hints import EXPIRING, HintPoller, SQLitePart, changed_since, cursor_of, sweep
 
 _MOST_DIGITS: Final = 18
 
 
-class SQLiteChangeLog:
+class SQLiteChangeLog(SQLitePart):
     """Stores changes of tools, resources and prompts in a SQLite file. A position in this log is the file's id and a
     record's number. See `ChangeLog`."""
-
-    def __init__(self, database: Database, hints: HintPoller) -> None:
-        self._database = database
-        self._hints = hints
 
     async def record(self, changed: Collection[str]) -> None:
         """Record changes of tools, resources and prompts in the log. See `ChangeLog.record`."""
@@ -101,18 +97,16 @@ SELECT count(*), total(length(letter)), (
 """
 
 
-class SQLiteCourier:
+class SQLiteCourier(SQLitePart):
     """Sends messages between replicas in a SQLite file. Each message is a row, which the receiver deletes. See
     `Courier`.
 
     A row without content means that messages were lost.
     """
 
-    def __init__(self, database: Database, hints: HintPoller, replica: str, now: Callable[[], int]) -> None:
-        self._database = database
-        self._hints = hints
+    def __init__(self, database: Database, hints: HintPoller, replica: str) -> None:
+        super().__init__(database, hints)
         self._replica = replica
-        self._now = now
         self._mailbox: _SQLiteMailbox | None = None
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
@@ -141,7 +135,7 @@ class SQLiteCourier:
         """Open the stream of messages that are sent to this replica. See `Courier.mailbox`."""
         if self._mailbox is not None:
             raise RuntimeError("mailbox() was called twice: the mailbox of this replica is already open")
-        self._mailbox = mailbox = _SQLiteMailbox(self._database, self._hints, encoded(self._replica), self._now)
+        self._mailbox = mailbox = _SQLiteMailbox(self._database, self._hints, encoded(self._replica))
         self._hints.on_messages = mailbox.notice
         try:
             await mailbox.clear()
@@ -190,14 +184,12 @@ def _is_alive(connection: sqlite3.Connection, replica: bytes, now: int) -> bool:
     return found is not None
 
 
-class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
+class _SQLiteMailbox(SQLitePart, AsyncIterator[bytes | HintsLost]):
     """The stream of messages to one replica. Messages stay in the SQLite file until the reader needs more of them."""
 
-    def __init__(self, database: Database, hints: HintPoller, replica: bytes, now: Callable[[], int]) -> None:
-        self._database = database
-        self._hints = hints
+    def __init__(self, database: Database, hints: HintPoller, replica: bytes) -> None:
+        super().__init__(database, hints)
         self._replica = replica
-        self._now = now
         self._batch = deque[bytes | HintsLost]()
         self._may_have_more = False
         self._has_failed = False

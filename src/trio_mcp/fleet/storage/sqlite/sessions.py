@@ -4,7 +4,7 @@ their streams."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -14,9 +14,8 @@ from ....classes import frozen
 from ....concurrency.fair_share import leaves_enough
 from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, decoded, encoded
 from ....stores.shared import FINISHED_STREAMS_LIMIT, StoredEvents, StoredSession, StoredStream
-from ....stores.sqlite_database import Database
 from ....stores.task_store import HintsLost, StoreFull
-from .hints import HintPoller, insert_hint, sweep
+from .hints import SQLitePart, insert_hint, sweep
 
 _COUNT: Final = """
 SELECT (SELECT sessions FROM session_total) - (SELECT count(*) FROM sessions WHERE until <= :now),
@@ -73,13 +72,8 @@ def _largest_caller(connection: sqlite3.Connection, now: int) -> bytes | None:
     return None
 
 
-class SQLiteSessionDirectory:
+class SQLiteSessionDirectory(SQLitePart):
     """Stores MCP sessions in a SQLite file. See `SessionDirectory`."""
-
-    def __init__(self, database: Database, hints: HintPoller, now: Callable[[], int]) -> None:
-        self._database = database
-        self._hints = hints
-        self._now = now
 
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
@@ -126,7 +120,8 @@ class SQLiteSessionDirectory:
 
         def exists(connection: sqlite3.Connection) -> bool:
             (found,) = connection.execute(
-                "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ? AND until > ?)", (encoded(session_id), self._now())
+                "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ? AND until > ?)",
+                (encoded(session_id), self._now()),
             ).fetchone()
             return bool(found)
 
@@ -288,13 +283,8 @@ class _SessionLog:
         return decode_columns("events", [line for (line,) in rows], LINES)
 
 
-class SQLiteEventLog:
+class SQLiteEventLog(SQLitePart):
     """Stores SSE events in a SQLite file. See `EventLog`."""
-
-    def __init__(self, database: Database, hints: HintPoller, now: Callable[[], int]) -> None:
-        self._database = database
-        self._hints = hints
-        self._now = now
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
         """Create an SSE stream in a session's event log. See `EventLog.open`."""

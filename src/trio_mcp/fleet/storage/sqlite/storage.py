@@ -90,8 +90,6 @@ class SQLiteStorage(FleetStorage):
         self._synchronous: Literal["normal", "full"] = synchronous
         self._poll_interval = poll_interval
         self._busy_timeout = busy_timeout
-        self._now: Callable[[], int] | None = None
-        """The clock for everything except tasks; `None` for the clock of the file."""
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
@@ -108,7 +106,7 @@ class SQLiteStorage(FleetStorage):
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
             opened.push_async_callback(states.aclose)
-            replica, now = new_replica_id(), self._now or database.now
+            replica = new_replica_id()
             hints = HintPoller(database, replica, self._poll_interval)
             await _retry_until_available(path, hints.start)
             services = await opened.enter_async_context(open_service_nursery("the replica has left what it shares"))
@@ -117,13 +115,13 @@ class SQLiteStorage(FleetStorage):
                 id=replica,
                 secret=secret,
                 tasks=SQLiteTasks(database, secrets, hints),
-                sessions=SQLiteSessionDirectory(database, hints, now),
-                events=SQLiteEventLog(database, hints, now),
+                sessions=SQLiteSessionDirectory(database, hints),
+                events=SQLiteEventLog(database, hints),
                 changes=SQLiteChangeLog(database, hints),
-                courier=SQLiteCourier(database, hints, replica, now),
-                replay_guard=SQLiteReplayGuard(database, now),
-                rate_limits=SQLiteRateLimits(database, now),
-                state=SQLiteSessionDirectory(states, HintPoller(states, replica, math.inf), self._now or states.now),
+                courier=SQLiteCourier(database, hints, replica),
+                replay_guard=SQLiteReplayGuard(database),
+                rate_limits=SQLiteRateLimits(database),
+                state=SQLiteSessionDirectory(states, HintPoller(states, replica, math.inf)),
             )
 
     async def _enter(self, name: str) -> tuple[Path, bytes]:
@@ -219,15 +217,14 @@ class _LoggedDatabase(Database):
 class SQLiteReplayGuard:
     """Stores, in a SQLite file, values that may be used only once. See `ReplayGuard`."""
 
-    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._now = now
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
         """Store ``digest`` as used, and return whether it is new. See `ReplayGuard.add`."""
 
         def add(connection: sqlite3.Connection) -> bool:
-            now = self._now()
+            now = self._database.now()
             sweep(connection, now, ["seen"])
             added = connection.execute(
                 "INSERT INTO seen VALUES (?, ?)"
@@ -246,9 +243,8 @@ _ROUNDING: Final = 0.01
 class SQLiteRateLimits:
     """Stores the token buckets of rate limits in a SQLite file. See `RateLimits`."""
 
-    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._now = now
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
         """Take a token from the rate limit bucket ``key``, and return 0. If the bucket is empty, return the
@@ -258,7 +254,7 @@ class SQLiteRateLimits:
         """
 
         def take(connection: sqlite3.Connection) -> int:
-            now, interval = self._now(), period_ms / limit
+            now, interval = self._database.now(), period_ms / limit
             sweep(connection, now, ["buckets"])
             found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
             # Limit the stored time: if the clock was set back, the stored time lies too far in the future.
