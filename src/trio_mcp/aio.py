@@ -58,7 +58,7 @@ from .client import remote_tasks as of_tasks
 from .client import subscriptions as of_streams
 from .client.cache import Change
 from .client.options import ClientOptions
-from .concurrency.loop_tasks import LoopTask
+from .concurrency.asyncio_thread import LoopTask
 from .concurrency.misuse import async_with_only
 from .connecting import lines, memory, stdio, websocket
 from .connecting.http import opening as http

@@ -18,7 +18,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 import trio
 from opentelemetry import context, metrics, propagate, trace
 
-from .concurrency.coroutines import ResumptionObserver
+from .concurrency.contexts import ResumptionObserver
 from .jsonrpc.errors import PeerError
 from .metrics import Meters
 from .protocol.cancel_acknowledged import CANCEL, CANCEL_STATES

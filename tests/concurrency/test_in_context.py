@@ -7,7 +7,7 @@ from contextvars import ContextVar, copy_context
 import pytest
 import trio
 
-from trio_mcp.concurrency.coroutines import in_context
+from trio_mcp.concurrency.contexts import in_context
 
 variable: ContextVar[str] = ContextVar("variable", default="default")
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, cas
 from weakref import WeakKeyDictionary
 
 from ..classes import frozen, show_fields
-from ..concurrency.contexts import contextmanager
-from ..concurrency.coroutines import in_context
+from ..concurrency.contexts import contextmanager, in_context
 from ..concurrency.misuse import check_keywords
 from ..protocol.fields import JSONObject, as_object
 from ..protocol.meta import RELATED_TASK

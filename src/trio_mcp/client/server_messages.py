@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from ..concurrency.bounded import BoundedDict
-from ..concurrency.coroutines import in_context
+from ..concurrency.contexts import in_context
 from ..jsonrpc.errors import PeerError
 from ..protocol.converters import structure, structure_notification
 from ..protocol.errors import URL_ELICITATION_REQUIRED, URLElicitationRequiredData

@@ -1,23 +1,23 @@
 """`AsyncioThread` runs an asyncio event loop in a thread, so that trio tasks can call asyncio functions and wait for
-their results."""
+their results. A `LoopTask` is one such call."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import outcome
 import trio
 
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from .contexts import asynccontextmanager
-from .loop_tasks import LoopTask
 from .nurseries import sole_exception
 from .threads import TrioRun, loop_calls
 from .time_limits import Graces
@@ -203,6 +203,72 @@ async def _contained(function: Callable[[], Awaitable[T]]) -> T:
         return await function()
     except (SystemExit, KeyboardInterrupt) as error:  # SystemExit and KeyboardInterrupt would end the event loop
         raise RuntimeError(f"the handler must not raise {type(error).__name__}, which would end the server") from error
+
+
+class LoopTask(Generic[T]):
+    """An asyncio task in the event loop ``loop`` that runs ``function`` in ``context``.
+
+    Create this object in the trio run that waits for the asyncio task.
+
+    Raises `RuntimeError` if the loop is closed.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, function: Callable[[], T | Awaitable[T]], context: Context
+    ) -> None:
+        self._loop = loop
+        self._function = function
+        self._trio_run = TrioRun()
+        self.task: asyncio.Task[T] | None = None
+        """The asyncio task that runs the function. `None` before it starts."""
+        self.over = trio.Event()
+        """Event that is set when the task has ended."""
+        loop.call_soon_threadsafe(self._start, context)
+
+    # The methods below run in the thread of the asyncio event loop
+
+    def _start(self, context: Context) -> None:
+        self.task = self._loop.create_task(self._run(), context=context)
+        self.task.add_done_callback(self._tell)
+
+    async def _run(self) -> T:
+        answer = self._function()
+        return await cast("Awaitable[T]", answer) if inspect.isawaitable(answer) else cast("T", answer)
+
+    def _tell(self, _: object) -> None:
+        self._trio_run.call_soon(self.over.set)
+
+    # In trio's thread
+
+    def cancel(self, reason: str | None) -> None:
+        """Cancel the asyncio task. ``reason`` is the message of the cancellation.
+
+        Does nothing if the loop is closed.
+        """
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._cancel, reason)
+
+    def _cancel(self, reason: str | None) -> None:
+        if self.task is not None:
+            self.task.cancel(reason)
+
+    @property
+    def was_cancelled(self) -> bool:
+        """True if the asyncio task ended because it was cancelled."""
+        return self.task is not None and self.task.cancelled()
+
+    def result(self) -> T:
+        """Return the result of the task, or raise the task's exception.
+
+        Exceptions that would end the whole trio run, such as asyncio's cancellation, are replaced by `RuntimeError`.
+        """
+        task: Any = self.task
+        try:
+            return task.result()
+        except Exception:
+            raise
+        except BaseException as error:
+            raise RuntimeError(f"the handler raised {type(error).__name__} in the asyncio event loop") from None
 
 
 class LoopCalls:

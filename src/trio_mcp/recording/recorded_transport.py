@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ..classes import define
-from ..concurrency.coroutines import ResumptionObserver
+from ..concurrency.contexts import ResumptionObserver
 from ..runtime.outbox import Outbox
 from ..runtime.transport import Frame, FramedTransport, Received, SendRecorder, UnreadableFrame
 from .entries import Reference

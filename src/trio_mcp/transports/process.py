@@ -20,7 +20,7 @@ from typing import Final, Protocol, cast
 import trio
 
 from ..jsonrpc.errors import clean
-from ..runtime.transport import ConnectionLost, FramedTransport
+from ..runtime.transport import ConnectionLost
 from .lines import LineTransport
 from .process_tree import ProcessGroup
 
@@ -39,14 +39,12 @@ _LONGEST: Final = 100
 """Maximum number of characters of a program's name in an error message."""
 
 
-class ProcessTransport(FramedTransport):
+class ProcessTransport(LineTransport):
     """A transport to a child process, over its standard input and output. `start_process` creates this object.
 
     The task that starts the process runs `drain_stderr` in the background. At the end it calls `shut_down`, with
     `discard_output` in the background, and `kill` if `shut_down` was interrupted.
     """
-
-    network = "pipe"
 
     def __init__(
         self, process: trio.Process, max_message_bytes: int, stderr: TextSink | None, started_at: float
@@ -57,8 +55,7 @@ class ProcessTransport(FramedTransport):
         self.child = (process.pid, started_at)
         self._stdin: trio.abc.SendStream = process.stdin
         self._pipes = trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream](process.stdin, process.stdout)
-        self._lines = LineTransport(self._pipes, max_message_bytes)
-        self.buffered = self._lines.buffered
+        super().__init__(self._pipes, max_message_bytes)
         self._sink = stderr
         self._tail = LastLines()
         self._drained = trio.Event()
@@ -76,20 +73,16 @@ class ProcessTransport(FramedTransport):
     async def receive(self) -> bytes | bytearray:
         """Receive the next message: see `FramedTransport.receive`."""
         try:
-            return await self._lines.receive()
+            return await super().receive()
         except (trio.EndOfChannel, ConnectionLost):
             raise await self.exit_error("the server closed its output") from None
 
     async def send(self, messages: bytes | bytearray) -> None:
         """Send the messages: see `FramedTransport.send`."""
         try:
-            await self._lines.send(messages)
+            await super().send(messages)
         except ConnectionLost:
             raise await self.exit_error("the server closed its input") from None
-
-    def send_nowait(self, message: bytes) -> int:
-        """Send as much of the message as possible without waiting: see `FramedTransport.send_nowait`."""
-        return self._lines.send_nowait(message)
 
     async def exited(self) -> None:
         """Wait until the child process has exited.
@@ -97,11 +90,6 @@ class ProcessTransport(FramedTransport):
         Processes that the child has started may still run, and keep its output open.
         """
         await self._process.wait()
-
-    @property
-    def received(self) -> int:
-        """Number of bytes that were received from the child process."""
-        return self._lines.received
 
     async def exit_error(self, reason: str) -> ConnectionLost:
         """Return a `ConnectionLost` that explains why the connection to the child process has ended.

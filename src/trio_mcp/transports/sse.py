@@ -122,9 +122,13 @@ class EventReader:
         resumed."""
         self.retry: int | None = None
         """Milliseconds to wait before reconnecting. `None` unless the server has set a value."""
-        self._reset()
+        self.drop_unfinished()
 
-    def _reset(self) -> None:
+    def drop_unfinished(self) -> None:
+        """Drop an incomplete event, because the connection has ended. The next bytes come from a new connection.
+
+        The last event id and ``retry`` are kept.
+        """
         self._first = True
         """Whether no line has ended so far, so that the first line may begin with a byte order mark."""
         self._after_cr = False
@@ -138,13 +142,6 @@ class EventReader:
         self._size = 0
         """Number of bytes of the incomplete event, without its incomplete line."""
         self._too_long = False
-
-    def drop_unfinished(self) -> None:
-        """Drop an incomplete event, because the connection has ended. The next bytes come from a new connection.
-
-        The last event id and ``retry`` are kept.
-        """
-        self._reset()
 
     def feed(self, chunk: bytes | bytearray) -> list[Event]:
         """Parse more bytes of the stream, and return the events that are now complete.

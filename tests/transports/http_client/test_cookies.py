@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.transports.http_client import cookies
+from trio_mcp.transports.http_client import client
+from trio_mcp.transports.http_client.client import Cookies
 from trio_mcp.transports.http_client.connection import request_head
-from trio_mcp.transports.http_client.cookies import Cookies
 from trio_mcp.transports.http_client.origins import split_url
 
 
@@ -78,7 +78,7 @@ def test_cookie_is_sent_only_to_matching_hosts_and_paths(url: str, line: str, ta
 def test_cookie_is_replaced_by_a_new_value_and_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     jar = Cookies(split_url("http://a.example/")[0])
     now = 1000.0
-    monkeypatch.setattr(cookies.time, "time", lambda: now)
+    monkeypatch.setattr(client.time, "time", lambda: now)
     jar.store("/", ["a=1", "b=2; Max-Age=5", "a=3"])
     assert jar.add_to("/", []) == [(b"Cookie", b"b=2; a=3")]
     now = 1005.0

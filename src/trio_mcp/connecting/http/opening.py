@@ -281,21 +281,15 @@ async def _renew(sessions: Sessions, client: Client) -> None:
             backoff.reset()
         logger.info("the server has lost the session; a new one is being opened")
         try:
-            with client._timeouts.move_on_after(timeout) as scope:
+            with client._timeouts.move_on_after(timeout):
                 await renew_session(client)
                 opened, failures = trio.current_time(), 0
+                continue
+            raise HTTPError(None, f"the server did not open a session within {timeout:g} s")  # noqa: TRY301 - handled as one
         except MCPError as error:
-            _failed(sessions, error, failures)
+            logger.log(logging.DEBUG if failures else logging.WARNING, "no new session: %s", error)
+            sessions.fail(error)
             failures += 1
-            continue
-        if scope.cancelled_caught:
-            _failed(sessions, HTTPError(None, f"the server did not open a session within {timeout:g} s"), failures)
-            failures += 1
-
-
-def _failed(sessions: Sessions, error: MCPError, failures: int) -> None:
-    logger.log(logging.DEBUG if failures else logging.WARNING, "no new session: %s", error)
-    sessions.fail(error)
 
 
 _LEGACY: Final = LegacyServers()

@@ -207,7 +207,9 @@ class PostedRequest:
     async def _whole(self, reply: Reply) -> None:
         """Read a response that isn't an event stream, and deliver the reply that it contains."""
         if not is_good(reply):
-            raise await self._refused(reply)
+            error = await refusal(reply, self._id)
+            self._note_lost_session(error)
+            raise error
         kind, limit = content_type(reply), self._endpoint.limits.max_message_bytes
         first = b""
         if kind != JSON:
@@ -223,11 +225,6 @@ class PostedRequest:
             raise HTTPError(reply.status, _not_a_reply(reply.status, kind, b""))
         if not self._arrived(reply, body):
             raise HTTPError(reply.status, "the response contains no reply to the request")
-
-    async def _refused(self, reply: Reply) -> MCPError:
-        error = await refusal(reply, self._id)
-        self._note_lost_session(error)
-        return error
 
     def _note_lost_session(self, error: HTTPError | StatusPeerError) -> None:
         """If ``error`` means that the server has lost the session, record the loss, and set ``error.session_lost``."""

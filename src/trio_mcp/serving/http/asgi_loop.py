@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 
 from ...bridging.event_loop import AsyncBridgedContext, run_in_trio
 from ...bridging.portal import TrioPortal
+from ...concurrency.asyncio_thread import LoopTask
 from ...concurrency.contexts import asynccontextmanager
-from ...concurrency.loop_tasks import LoopTask
 from ...runtime.transport import ConnectionLost
 from .asgi_front import ASGIFront
 from .asgi_requests import Message, Receive, Scope, Send

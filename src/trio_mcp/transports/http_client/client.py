@@ -1,12 +1,14 @@
 """HttpClient: sends HTTP requests to one origin. Each request in progress has its own connection, and idle connections
-are reused. Redirects within the origin are followed with the same method and body."""
+are reused. Redirects within the origin are followed with the same method and body, and `Cookies` are kept."""
 
 from __future__ import annotations
 
 import math
 import os
 import ssl
+import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Literal
 from urllib.parse import urljoin
@@ -27,8 +29,7 @@ from .connection import (
     read_head,
     request_head,
 )
-from .cookies import Cookies
-from .dialing import AddressRule, Dial, Dialer, Hooks
+from .dialing import AddressRule, Dial, Dialer, Headers, Hooks
 from .origins import TARGET, HttpProxy, Origin, proxy_at, proxy_from_environment, split_url
 
 
@@ -137,7 +138,7 @@ class HttpClient:
 
     @asynccontextmanager
     async def request(
-        self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]] = (), body: bytes = b""
+        self, method: str, target: str, headers: Headers = (), body: bytes = b""
     ) -> AsyncGenerator[Reply]:
         """Send a request, and yield the response when its head has arrived. You can read the body inside the block.
 
@@ -165,9 +166,7 @@ class HttpClient:
         finally:
             self._release(connection, reply)
 
-    async def _ask(
-        self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
-    ) -> tuple[Reply, HttpClientConnection]:
+    async def _ask(self, method: str, target: str, headers: Headers, body: bytes) -> tuple[Reply, HttpClientConnection]:
         if not TARGET.fullmatch(target):
             raise ValueError(f"the target of a request must be a path in printable ASCII, not {target[:300]!r}")
         if self._cookies is not None:
@@ -198,8 +197,7 @@ class HttpClient:
             if connection.has_sent:
                 return connection
             self._close(connection)
-        nursery = self._running()
-        connection = await self._dialer.dial(nursery)
+        connection = await self._dialer.dial(self._running())
         await self._send(connection, head, body)
         return connection
 
@@ -332,3 +330,83 @@ def redirected(origin: Origin, method: str, target: str, status: int, location: 
     except ValueError:
         return None
     return path if elsewhere == origin else None
+
+
+_MOST_COOKIES: Final = 50
+_LONGEST_COOKIE: Final = 4096
+_MOST_CHARACTERS: Final = 8192
+"""Maximum number of characters of all cookies together, because servers refuse long headers."""
+_LONGEST_DATE: Final = 40
+
+
+class Cookies:
+    """The cookies that a client has received from ``origin``, in memory (RFC 6265).
+
+    Load balancers use cookies to route a session to its replica.
+
+    The latest 50 cookies are kept. Each may have up to 4 KiB, and all together up to 8 KiB.
+
+    `http.cookiejar` isn't used: for some attributes that a server may send, it writes a traceback to standard error,
+    and it takes about 50 ms to import. Nothing here is logged.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._cookies: dict[tuple[str, str], tuple[str, float]] = {}
+        """The stored cookies, keyed by name and path: name and value as the server has written them, and the expiry
+        time of the cookie."""
+
+    def store(self, target: str, lines: Sequence[str]) -> None:
+        """Store the cookies of a response to a request for ``target``. ``lines`` are the values of its ``Set-Cookie``
+        headers."""
+        for line in lines:
+            if len(line) <= _LONGEST_COOKIE:
+                self._set(target.partition("?")[0], *line.split(";"))
+
+    def _set(self, asked: str, pair: str, *attributes: str) -> None:
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        named = {key.strip().lower(): text.strip() for key, _, text in (each.partition("=") for each in attributes)}
+        domain = named.get("domain", "").removeprefix(".").lower()
+        is_ours = not domain or f".{self._origin.host}".endswith(f".{domain}")
+        if not (name and equals and is_ours) or ("secure" in named and not self._origin.secure):
+            return
+        path = named.get("path", "")
+        path = path if path.startswith("/") else asked.rpartition("/")[0] or "/"
+        self._cookies.pop((name, path), None)
+        expires = _expiry(named.get("max-age", ""), named.get("expires", ""))
+        if expires > time.time():
+            self._cookies[name, path] = f"{name}={value}", expires
+        while (
+            len(self._cookies) > _MOST_COOKIES
+            or sum(len(text) for text, _ in self._cookies.values()) > _MOST_CHARACTERS
+        ):
+            del self._cookies[next(iter(self._cookies))]
+
+    def add_to(self, target: str, headers: Headers) -> Headers:
+        """Return ``headers`` with a Cookie header added, for the stored cookies that apply to ``target``.
+
+        The stored cookies come after the user's own cookies (RFC 6265 section 5.4).
+        """
+        asked = target.partition("?")[0]
+        pairs = [
+            text.encode("latin-1")
+            for (_, path), (text, expires) in self._cookies.items()
+            if expires > time.time() and (asked == path or asked.startswith(path.removesuffix("/") + "/"))
+        ]
+        if not pairs:
+            return headers
+        given = [text for name, text in headers if name.lower() == b"cookie"]
+        others = [header for header in headers if header[0].lower() != b"cookie"]
+        return [*others, (b"Cookie", b"; ".join((*given, *pairs)))]
+
+
+def _expiry(max_age: str, expires: str) -> float:
+    """Return the time at which a cookie expires, on the system clock (RFC 6265 section 5.3)."""
+    with suppress(ValueError, OverflowError):
+        return time.time() + int(max_age)
+    with suppress(ValueError, TypeError, OverflowError, IndexError):
+        if expires:
+            from email.utils import parsedate_to_datetime  # imported late, because the import takes 10 ms
+
+            return parsedate_to_datetime(expires[:_LONGEST_DATE]).timestamp()
+    return math.inf

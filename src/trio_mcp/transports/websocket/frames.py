@@ -189,9 +189,3 @@ def closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
     peer vanished."""
     words = f"{_MEANINGS.get(code, 'the peer closed the connection')} (close code {code})"
     return ConnectionLost(f"{words}: {reason}" if reason else words)
-
-
-def closed_by_us(code: int, reason: str) -> ConnectionLost:
-    """Return the error for a connection that this side closes with the close code ``code``, because of the peer's
-    mistake."""
-    return ConnectionLost(f"{reason} (close code {code})")

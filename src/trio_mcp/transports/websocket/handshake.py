@@ -45,47 +45,42 @@ Handshake: TypeAlias = Callable[[trio.Nursery], Awaitable[WebSocketConnection]]
 nursery."""
 
 
-def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
-    """Return a function that performs the server's part of the WebSocket handshake. Call `check_upgrade` before."""
-
-    async def accept(nursery: trio.Nursery) -> WebSocketConnection:
-        request = await wrap_server_stream(
-            nursery, stream, max_message_size=max_message_bytes, receive_buffer_size=None
-        )
-        return await request.accept(subprotocol=SUBPROTOCOL)
-
-    return accept
+async def accept(stream: CoalescingStream, max_message_bytes: int, nursery: trio.Nursery) -> WebSocketConnection:
+    """Perform the server's part of the WebSocket handshake. Call `check_upgrade` before."""
+    request = await wrap_server_stream(nursery, stream, max_message_size=max_message_bytes, receive_buffer_size=None)
+    return await request.accept(subprotocol=SUBPROTOCOL)
 
 
-def asking(
-    stream: CoalescingStream, max_message_bytes: int, host: str, resource: str, headers: Sequence[tuple[bytes, bytes]]
-) -> Handshake:
-    """Return a function that performs the client's part of the WebSocket handshake.
+async def ask(
+    stream: CoalescingStream,
+    max_message_bytes: int,
+    host: str,
+    resource: str,
+    headers: Sequence[tuple[bytes, bytes]],
+    nursery: trio.Nursery,
+) -> WebSocketConnection:
+    """Perform the client's part of the WebSocket handshake.
 
-    It raises `ProtocolViolation` if the server doesn't select the subprotocol ``mcp``.
+    Raises `ProtocolViolation` if the server doesn't select the subprotocol ``mcp``.
     """
-
-    async def ask(nursery: trio.Nursery) -> WebSocketConnection:
-        socket = await wrap_client_stream(
-            nursery,
-            cast("Any", stream),  # any stream works
-            host,
-            resource,
-            subprotocols=[SUBPROTOCOL],
-            extra_headers=list(headers),
-            max_message_size=max_message_bytes,
-            receive_buffer_size=None,
+    socket = await wrap_client_stream(
+        nursery,
+        cast("Any", stream),  # any stream works
+        host,
+        resource,
+        subprotocols=[SUBPROTOCOL],
+        extra_headers=list(headers),
+        max_message_size=max_message_bytes,
+        receive_buffer_size=None,
+    )
+    if socket.subprotocol != SUBPROTOCOL:
+        stream.put(close_frame(1002, "the subprotocol mcp was not selected", masked=True))
+        with trio.move_on_after(CLOSE_WAIT), suppress(trio.BrokenResourceError):
+            await stream.flushed()
+        raise ProtocolViolation(
+            f"the server speaks WebSocket, but not MCP: it did not select the subprotocol {SUBPROTOCOL!r}"
         )
-        if socket.subprotocol != SUBPROTOCOL:
-            stream.put(close_frame(1002, "the subprotocol mcp was not selected", masked=True))
-            with trio.move_on_after(CLOSE_WAIT), suppress(trio.BrokenResourceError):
-                await stream.flushed()
-            raise ProtocolViolation(
-                f"the server speaks WebSocket, but not MCP: it did not select the subprotocol {SUBPROTOCOL!r}"
-            )
-        return socket
-
-    return ask
+    return socket
 
 
 async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: trio.Nursery) -> WebSocketConnection:

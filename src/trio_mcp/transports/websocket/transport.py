@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, cast
 
 import trio
@@ -15,8 +16,8 @@ from trio_websocket import ConnectionClosed, WebSocketConnection
 from ...concurrency.fair_share import HeldBytes
 from ...runtime.transport import ConnectionLost, FramedTransport
 from ..streams import AT_ONCE
-from .frames import CLOSE_WAIT, close_frame, closed_by_peer, closed_by_us, text_frames
-from .handshake import Handshake, accepting, asking, refusal, shake_hands
+from .frames import CLOSE_WAIT, close_frame, closed_by_peer, text_frames
+from .handshake import Handshake, accept, ask, refusal, shake_hands
 from .stream import CoalescingStream
 
 logger = logging.getLogger("trio_mcp")
@@ -70,7 +71,7 @@ class WebSocketTransport(FramedTransport):
 
         Reports the start when messages can be sent. Raises `ConnectionLost` if the client disconnects before that.
         """
-        await self._carry(accepting(self._stream, self._max), task_status)
+        await self._carry(partial(accept, self._stream, self._max), task_status)
 
     async def connect(
         self,
@@ -87,7 +88,7 @@ class WebSocketTransport(FramedTransport):
         Raises `ConnectionLost` if the server refuses, and `ProtocolViolation` if the server doesn't speak ``mcp``.
         """
         self._masked = True
-        await self._carry(asking(self._stream, self._max, host, resource, headers), task_status)
+        await self._carry(partial(ask, self._stream, self._max, host, resource, headers), task_status)
 
     async def _carry(self, handshake: Handshake, task_status: trio.TaskStatus[None]) -> None:
         started = False
@@ -157,7 +158,7 @@ class WebSocketTransport(FramedTransport):
         This doesn't wait for the cleanup of handlers.
         """
         self._stream.put(close_frame(code, reason, masked=self._masked))
-        self._lost = closed_by_us(code, reason)
+        self._lost = ConnectionLost(f"{reason} (close code {code})")
         return self._lost
 
     async def send(self, messages: bytes | bytearray) -> None:
