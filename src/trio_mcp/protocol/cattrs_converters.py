@@ -18,8 +18,7 @@ from cattrs.cols import mapping_structure_factory as _mapping_factory  # pyright
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from ..lazy import lazy_pattern
-from .class_code import is_ours
-from .fields import is_in_revision, wire_name
+from .fields import is_in_revision, is_ours, wire_name
 from .foreign_types import is_model
 from .plain_classes import convert, is_plain_class
 from .readers import (

@@ -3,7 +3,7 @@
 Data is read strictly (`readers.py`): JSON types are never coerced, and the rules are the same for all revisions. If a
 revision is given, members that it doesn't have are ignored. Objects are written in the form of one revision, which
 follows from the history beside each field (`writers.py`). The code for a class is generated on its first use, and each
-message runs one generated function (`class_code.py`).
+message runs one generated function (`fields.py`).
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ from pydantic_core import SchemaError, SchemaValidator
 
 from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import is_checkable
-from .fields import JSONObject, hint_parts
-from .type_adapters import AnyInstance
+from .fields import AnyInstance, JSONObject, hint_parts
 
 _encoder: Final = msgspec.json.Encoder()
 

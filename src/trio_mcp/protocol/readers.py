@@ -14,8 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args, get_origin
 
 import attrs
 
-from .class_code import fields_of, hints_of, is_ours, reader_of
-from .fields import JSONObject, union_parts, wire_name
+from .fields import JSONObject, fields_of, hints_of, is_ours, reader_of, union_parts, wire_name
 from .revisions import Revision
 from .types.content import BlobResourceContents, ResourceContents, TextResourceContents, UnknownContent
 from .types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits

@@ -12,9 +12,8 @@ import msgspec
 from msgspec import inspect as kinds
 
 from .fields import JSONObject
-from .foreign_types import schema_of_foreign
+from .foreign_types import Adapter, schema_of_foreign
 from .inlining import inlined, portable, schemas_in
-from .type_adapters import Adapter
 
 
 def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObject:

@@ -14,8 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args, get_origin
 
 import attrs
 
-from .class_code import fields_of, is_ours, writer_of
-from .fields import union_parts, wire_name
+from .fields import fields_of, is_ours, union_parts, wire_name, writer_of
 from .readers import is_plain
 from .revisions import Revision
 from .types.content import ResourceLink, ToolResultContent, ToolUseContent, UnknownContent

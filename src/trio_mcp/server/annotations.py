@@ -25,9 +25,8 @@ from msgspec import inspect as kinds
 
 from ..lazy import lazy_pattern
 from ..protocol.fields import hint_parts
-from ..protocol.foreign_types import is_model, readable
+from ..protocol.foreign_types import Adapter, is_model, readable
 from ..protocol.plain_classes import is_plain_class
-from ..protocol.type_adapters import Adapter
 from ..protocol.type_schemas import hints_of, inside
 
 

@@ -11,9 +11,8 @@ from cattrs.gen import make_dict_unstructure_fn, override
 from tests.protocol.examples import full, minimal, sayable_classes
 
 from trio_mcp.protocol.cattrs_converters import structurer, unstructurer
-from trio_mcp.protocol.class_code import reader_of, writer_of
 from trio_mcp.protocol.converters import structure, unstructure
-from trio_mcp.protocol.fields import is_in_revision, wire_name
+from trio_mcp.protocol.fields import is_in_revision, reader_of, wire_name, writer_of
 from trio_mcp.protocol.readers import OPEN
 from trio_mcp.protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.protocol.types.content import AudioContent, TextContent
