@@ -1,7 +1,7 @@
 """RecordingContext: a handler context for tests, to call handlers as plain functions.
 
-`RecordedTask` is the task of a handler that is called this way. A `ScriptedUser` answers as a client does: as the
-model, the user and the roots. `in_turn` returns a callback that gives scripted answers.
+`RecordedTask` is the task of a handler that is called this way. `in_turn` returns a callback that gives scripted
+answers, as a client does: as the model, the user and the roots.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from ..protocol.errors import MethodUnavailable
 from ..protocol.extensions import ExtensionNotification
 from ..protocol.fields import JSONObject
 from ..protocol.meta import TraceContext
-from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision, declares, lacks_notification
-from ..protocol.types.lifecycle import ClientCapabilities
+from ..protocol.revisions import LATEST_MODERN, REVISIONS, declares, lacks_notification
 from ..protocol.types.notifications import LogParams, should_log
 from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
@@ -49,37 +48,23 @@ from ..server.context.state import CallerState, HostState
 from ..server.context.tasks import TaskContext
 
 
-class ScriptedUser:
-    """Answers a handler's server-to-client requests by calling the given client callbacks, in the handler's trio task.
+def _answers_of(user: UserOptions) -> Answers:
+    """Return the answers to a handler's server-to-client requests, which call the given client callbacks in the
+    handler's trio task.
 
-    Plain ``def`` handlers run without a thread, because a virtual clock would not wait for threads.
+    Plain ``def`` callbacks run without a thread, because a virtual clock would not wait for threads.
     """
-
-    def __init__(self, **options: Unpack[UserOptions]) -> None:
-        handlers: dict[str, Any] = {
-            name: _in_this_task(option) if callable(option) else option for name, option in options.items()
-        }
-        # Don't check elicitation answers against the requested schema: a test may want to give invalid answers.
-        self._answers = Answers(
-            ClientSettings(**handlers),
-            Workers(running=1, asking=1, abandoned=1).share(Caller(alone=True)),
-            Graces(DEFAULT_LIMITS.cleanup_grace),
-            CallTimeouts(math.inf),
-            check_forms=False,
-        )
-
-    @property
-    def capabilities(self) -> ClientCapabilities:
-        """The capabilities that a client with the given callbacks declares."""
-        return self._answers.capabilities
-
-    async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
-        """Return the client's result for a server-to-client request. Raises `PeerError` if the client's callback
-        refuses the request or is missing."""
-        try:
-            return unstructure(await self._answers.prepare(method, params, revision)(), revision)
-        except CodedError as error:
-            raise PeerError(error.code, error.message, error.data) from error
+    handlers: dict[str, Any] = {
+        name: _in_this_task(option) if callable(option) else option for name, option in user.items()
+    }
+    # Don't check elicitation answers against the requested schema: a test may want to give invalid answers.
+    return Answers(
+        ClientSettings(**handlers),
+        Workers(running=1, asking=1, abandoned=1).share(Caller(alone=True)),
+        Graces(DEFAULT_LIMITS.cleanup_grace),
+        CallTimeouts(math.inf),
+        check_forms=False,
+    )
 
 
 def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,7 +182,7 @@ class RecordingContext(RequestContext):
             "cancelled": threading.Event(),
             "state": CallerState(None, passive=HostState(None)),
         }
-        self._user = ScriptedUser(**user)
+        self._answers = _answers_of(user)
         self._cancellation: Cancellation | None = None
         self._nursery: trio.Nursery | None = None
         self._scope_alone = trio.CancelScope()
@@ -310,7 +295,7 @@ class RecordingContext(RequestContext):
             self.notifications.append(SentMessage(method, params))
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        told = should_notify_completion(elicitation_id, self.revision, self._user.capabilities)
+        told = should_notify_completion(elicitation_id, self.revision, self._answers.capabilities)
         params = {"elicitationId": elicitation_id}
         frame_notification(COMPLETE, params)
         await trio.lowlevel.checkpoint()
@@ -321,7 +306,7 @@ class RecordingContext(RequestContext):
     # Requests to the client
 
     def _declares(self, capability: str) -> bool:
-        return declares(self._user.capabilities, capability, self.revision)
+        return declares(self._answers.capabilities, capability, self.revision)
 
     def _refusal(self) -> None:
         return None
@@ -331,7 +316,10 @@ class RecordingContext(RequestContext):
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(SentMessage(method, params))
         # Call the test's callbacks also if the handler runs as a background task.
-        return await self._user.answer(method, params, self.revision)
+        try:
+            return unstructure(await self._answers.prepare(method, params, self.revision)(), self.revision)
+        except CodedError as error:
+            raise PeerError(error.code, error.message, error.data) from error
 
 
 class _RecordedLog(RequestLog):

@@ -116,10 +116,8 @@ class ScriptedPeer:
         """
         return await self._receive(...)
 
-    async def _receive(self, expected: Pattern) -> Any:
-        return await self._receive_within(self.patience, expected)
-
-    async def _receive_within(self, seconds: float, expected: Pattern) -> Any:
+    async def _receive(self, expected: Pattern, seconds: float | None = None) -> Any:
+        seconds = self.patience if seconds is None else seconds
         reason, ended = f"nothing within {seconds:g} seconds", False
         line: bytes | None = None
         with trio.move_on_after(seconds):
@@ -163,7 +161,7 @@ class ScriptedPeer:
         Raises `UnexpectedMessage` for a message, and `MissingMessage` if the connection ends.
         """
         try:
-            message = await self._receive_within(seconds, "silence")
+            message = await self._receive("silence", seconds)
         except MissingMessage as missing:
             if missing.ended:
                 raise
@@ -189,7 +187,7 @@ class ScriptedPeer:
         `transcript`."""
         with suppress(MissingMessage):
             while True:
-                await self._receive_within(math.inf, ...)
+                await self._receive(..., math.inf)
 
     async def aclose(self) -> None:
         """Close the connection."""

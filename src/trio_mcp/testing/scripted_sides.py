@@ -7,7 +7,7 @@ The openers run a scripted side in memory, or over the standard input and output
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack
 
 import trio
@@ -15,7 +15,7 @@ import trio
 from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
-from ..concurrency.contexts import asynccontextmanager, contextmanager
+from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.misuse import async_with_only
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.memory import open_server
@@ -296,8 +296,11 @@ async def open_scripted_server(
             async with open_service_nursery("the block was left") as nursery:
                 nursery.start_soon(play.run)
                 async with open_client(ours, **options) as client:
-                    with play.watching():
+                    try:
                         yield client
+                    except Exception:
+                        play.block_failed = True
+                        raise
                 await play.wait_finished(patience)
     except Exception as error:
         if play.failure is None:
@@ -314,7 +317,7 @@ class _ScriptRun:
     def __init__(self, script: Script, server: ScriptedServer) -> None:
         self._script = script
         self._server = server
-        self._block_failed = False
+        self.block_failed = False
         self._ended = trio.Event()
         self.beside = trio.CancelScope()
         self.failure: Exception | None = None
@@ -324,20 +327,12 @@ class _ScriptRun:
         try:
             await self._script(self._server)
         except Exception as error:
-            if not self._block_failed:
+            if not self.block_failed:
                 self.failure = error
                 self.beside.cancel(reason="the script of the server failed")
         else:
             await self._server.read_to_end()
         self._ended.set()
-
-    @contextmanager
-    def watching(self) -> Generator[None]:
-        try:
-            yield
-        except Exception:
-            self._block_failed = True
-            raise
 
     async def wait_finished(self, patience: float) -> None:
         with trio.move_on_after(patience):

@@ -6,6 +6,8 @@ block a writer.
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 import trio
 
@@ -25,7 +27,7 @@ from .task_store_records import (
     record,
     wait_past,
 )
-from .tested_storage import PATIENCE, cancel_one_wait, expect_hints
+from .tested_storage import PATIENCE, cancel_one_wait, expect_hints, run_concurrently
 
 
 class PageTests(TestedTaskStorage):
@@ -252,17 +254,11 @@ class LeaseTests(TestedTaskStorage):
         async with self.open_store() as store, self.open_store() as other:
             for number in range(50):
                 await create(store, record(str(number)))
-            claimed: list[tuple[str, str | None, int]] = []
-
-            async def take(number: int) -> None:
-                taken = await claim((store, other)[number % 2], f"owner {number}", limit=7)
-                claimed.extend((each.id, each.holder, each.epoch) for each in taken.values())
-
-            async with trio.open_nursery() as nursery:
-                for number in range(10):
-                    nursery.start_soon(take, number)
-            assert len(claimed) == 50
-            assert sorted(claimed) == sorted([(each.id, each.holder, 1) for each in await store.page("ann", None, 99)])
+            calls = [partial(claim, (store, other)[n % 2], f"owner {n}", limit=7) for n in range(10)]
+            taken = [each for each in await run_concurrently(calls) if isinstance(each, dict)]
+            claimed = sorted((each.id, each.holder, each.epoch) for tasks in taken for each in tasks.values())
+            assert (len(taken), len(claimed)) == (10, 50)
+            assert claimed == sorted([(each.id, each.holder, 1) for each in await store.page("ann", None, 99)])
 
     async def test_task_that_was_given_up_is_claimed_at_once(self) -> None:
         """After a process gives up its task with `change`, the task can be claimed at once. The same call can change

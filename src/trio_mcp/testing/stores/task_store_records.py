@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ import trio
 
 from ...classes import define
 from ...stores.task_store import Outcome, StoredTask, StoreFull, TaskPhase, TaskRecord, TaskStore, new_mark
+from .tested_storage import run_concurrently
 
 HOUR: Final = 3_600_000
 """One hour in milliseconds: longer than any test runs."""
@@ -271,21 +273,13 @@ class RecordTests(TestedTaskStorage):
     async def test_bounds_hold_while_many_create(self) -> None:
         """Of twenty concurrent `create` calls in two stores, exactly as many succeed as the store's limits allow."""
         async with self.open_store() as store, self.open_store() as other:
-            created: list[str] = []
-
-            async def try_to_create(number: int) -> None:
-                name = f"task {number}"
-                try:
-                    await create((store, other)[number % 2], record(name), limit=20, scope_limit=7)
-                except StoreFull:
-                    return
-                created.append(name)
-
-            async with trio.open_nursery() as nursery:
-                for number in range(20):
-                    nursery.start_soon(try_to_create, number)
-            assert len(created) == 7
-            assert {each.id for each in await store.page("ann", None, 99)} == set(created)
+            calls = [
+                partial(create, (store, other)[n % 2], record(f"task {n}"), limit=20, scope_limit=7) for n in range(20)
+            ]
+            results = await run_concurrently(calls)
+            created = {each.id for each in results if not isinstance(each, Exception)}
+            assert (len(created), sum(isinstance(each, StoreFull) for each in results)) == (7, 13)
+            assert {each.id for each in await store.page("ann", None, 99)} == created
 
     async def test_void_deletes_a_record(self) -> None:
         """`discard` deletes a task record, and returns true. The deleted record no longer counts towards the limits."""
@@ -424,16 +418,10 @@ class RecordTests(TestedTaskStorage):
     async def test_first_of_many_changes_wins(self) -> None:
         """Of twenty concurrent `change` calls for one task record in two stores, one succeeds."""
         async with self.open_store() as store, self.open_store() as other:
-            one, won = await create(store, record("one")), list[str]()
-
-            async def try_to_change(number: int) -> None:
-                if await change((store, other)[number % 2], one, message=f"by {number}") is not None:
-                    won.append(f"by {number}")
-
-            async with trio.open_nursery() as nursery:
-                for number in range(20):
-                    nursery.start_soon(try_to_change, number)
-            assert [(await read_record(store, "one")).message] == won
+            one = await create(store, record("one"))
+            calls = [partial(change, (store, other)[n % 2], one, message=f"by {n}") for n in range(20)]
+            won = [each for each in await run_concurrently(calls) if each is not None]
+            assert [await read_record(store, "one")] == won
 
     async def test_cancelled_create_is_whole_or_nothing(self) -> None:
         """If `create` is cancelled, the task record isn't stored."""
