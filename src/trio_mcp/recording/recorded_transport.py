@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -18,11 +19,12 @@ from ..runtime.transport import Frame, FramedTransport, Received, SendRecorder, 
 from .entries import Reference
 
 if TYPE_CHECKING:
+    from ..jsonrpc.messages import RequestId
     from ..protocol.meta import TraceContext
     from ..runtime.limits import Load
     from ..runtime.transport import CallSpan, HandlerSpan, Tracer, Tracing
     from ..state.requests import InboundRequest, OutboundRequest
-    from .entries import ExchangeReference, Recording
+    from .entries import EventName, ExchangeReference, Recording
 
 _working_for: Final[ContextVar[Reference | None]] = ContextVar("trio_mcp.recording.working_for", default=None)
 """The request whose handler runs in the current task, if its connection is recorded."""
@@ -131,7 +133,7 @@ class RecordedRequests:
         if place is None:
             return span
         place[0].event("call.began", request.id, work_for=_working_for.get(), post=place[1])
-        return _RecordedCall(place, request, params, span)
+        return _RecordedCall(place, request.id, params if span is None else span.params, span)
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
         """Return a span that records the handling of a request that the peer has sent. See `Tracer.handling`."""
@@ -142,49 +144,47 @@ class RecordedRequests:
         recording, post = place
         recording.event("handler.began", request.id, post=post)
         _working_for.set(Reference(recording.header.id, request.id, post))
-        return _RecordedHandler(place, request, span)
+        return _RecordedHandler(place, request.id, span)
 
 
+@define(eq=False)
 class _RecordedCall:
     """Records the events of a request that this side has sent. See `CallSpan`."""
 
-    def __init__(
-        self, place: ExchangeReference, request: OutboundRequest, params: dict[str, Any] | None, span: CallSpan | None
-    ) -> None:
-        self._recording, self._post = place
-        self._id = request.id
-        self._span = span
-        self.params = params if span is None else span.params
+    _place: ExchangeReference
+    _id: RequestId
+    params: dict[str, Any] | None
+    _span: CallSpan | None
 
     def end(self, result: Any, error: BaseException | None) -> None:
         if isinstance(error, trio.Cancelled):
+            recording, post = self._place
             reason = "deadline" if error.source == "deadline" else None
-            self._recording.event("call.left", self._id, reason=reason, post=self._post)
+            recording.event("call.left", self._id, reason=reason, post=post)
         if self._span is not None:
             self._span.end(result, error)
 
 
+@define(eq=False)
 class _RecordedHandler:
     """Records the events of a request that the peer has sent. See `HandlerSpan`."""
 
-    def __init__(self, place: ExchangeReference, request: InboundRequest, span: HandlerSpan | None) -> None:
-        self._recording, self._post = place
-        self._request = request
-        self._span = span
+    _place: ExchangeReference
+    _id: RequestId
+    _span: HandlerSpan | None
+
+    def _record(self, name: EventName, **more: Any) -> None:
+        recording, post = self._place
+        recording.event(name, self._id, post=post, **more)
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
         inner = answer if self._span is None else self._span.follow(answer, scope)
-        return ResumptionObserver(inner, scope, self._resumed, self._returned)
-
-    def _resumed(self) -> None:
-        self._recording.event("cancel.delivered", self._request.id, post=self._post)
-
-    def _returned(self) -> None:
-        self._recording.event("handler.returned", self._request.id, post=self._post)
+        delivered, returned = (partial(self._record, name) for name in ("cancel.delivered", "handler.returned"))
+        return ResumptionObserver(inner, scope, delivered, returned)
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
         if cause is not None:
-            self._recording.event("cancel.received", self._request.id, at=at, cause=cause, post=self._post)
-        self._recording.event("cleanup.done", self._request.id, post=self._post)
+            self._record("cancel.received", at=at, cause=cause)
+        self._record("cleanup.done")
         if self._span is not None:
             self._span.end(result, request, cause, at)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import secrets
 import threading
 import time
-from collections import deque
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -92,8 +92,7 @@ class Recorder:
         self._remaining_bytes = max_bytes
         self._max_line_bytes = max_line_bytes
         self._lock = threading.Lock()
-        self._jobs = deque[WriteJob]()
-        self._wakeup = threading.Event()
+        self._jobs = queue.SimpleQueue[WriteJob]()
         self._waiting = 0
         self._opened = 0
         self._thread: threading.Thread | None = None
@@ -129,18 +128,17 @@ class Recorder:
         with self._lock:
             if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
                 return False
-            self._jobs.append(job)
+            self._jobs.put(job)
             self._waiting += job.size
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="trio_mcp recording", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError:  # the system can't start another thread, or the interpreter is exiting
-                    self._jobs.clear()
+                    self._jobs = queue.SimpleQueue[WriteJob]()
                     self._waiting, self._is_over = 0, True
                     return False
                 self._thread = thread
-        self._wakeup.set()
         return True
 
     async def _written(self, recording: Recording) -> None:
@@ -164,16 +162,12 @@ class Recorder:
     def _run(self) -> None:
         while True:
             try:
-                job = self._jobs.popleft()
-            except IndexError:
-                self._wakeup.clear()
-                if self._jobs:
-                    continue
-                if not self._wakeup.wait(1.0):
-                    with self._lock:
-                        if not self._jobs:
-                            self._thread = None
-                            return
+                job = self._jobs.get(timeout=1.0)
+            except queue.Empty:
+                with self._lock:
+                    if self._jobs.empty():
+                        self._thread = None
+                        return
                 continue
             with self._lock:
                 self._waiting -= job.size
@@ -201,7 +195,7 @@ class Recorder:
             return
         self._remaining_bytes -= len(line)
         file.write(line)
-        if not self._jobs:
+        if self._jobs.empty():
             file.flush()
 
     def _line(self, job: WriteJob) -> bytes:

@@ -186,10 +186,10 @@ def perfetto(timeline: Timeline) -> bytes:
     begin = min((each.started_at for each in (*timeline.starts, *timeline.requests)), default=0.0)
     events = [*_names(_CALLERS, "calls"), *_names(_HANDLERS, "handlers")]
     for number, start in enumerate(timeline.starts):
-        row = _TraceRow(f"{number:#x}", begin)
+        row = _TraceRow(number, begin)
         events += row.slice(_HANDLERS, f"start of process {start.pid}", start.started_at, start.ended_at)
     for number, request in enumerate(timeline.requests, len(timeline.starts)):
-        events += _RequestRow(request, number, begin).events()
+        events += _TraceRow(number, begin).events_of(request)
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
@@ -199,10 +199,10 @@ def _names(pid: int, name: str) -> Iterator[dict[str, Any]]:
 
 
 class _TraceRow:
-    """Creates the trace events of the row ``name`` in Perfetto. ``begin`` is the time 0 of the trace."""
+    """Creates the trace events of one row in Perfetto. ``begin`` is the time 0 of the trace."""
 
-    def __init__(self, name: str, begin: float) -> None:
-        self._name = name
+    def __init__(self, number: int, begin: float) -> None:
+        self._name = f"{number:#x}"
         self._begin = begin
 
     def event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
@@ -222,17 +222,8 @@ class _TraceRow:
         yield from sorted(inside, key=lambda each: each["ts"])
         yield last
 
-
-class _RequestRow(_TraceRow):
-    """Creates the trace events of one request."""
-
-    def __init__(self, request: TimedRequest, number: int, begin: float) -> None:
-        super().__init__(f"{number:#x}", begin)
-        self._request = request
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the trace events of the request: those of the caller's side, and those of its handler."""
-        request = self._request
+    def events_of(self, request: TimedRequest) -> Iterator[dict[str, Any]]:
+        """Yield the trace events of a request: those of the caller's side, and those of its handler."""
         name = f"{request.method} {request.name}".strip()
         args = {"id": request.id, "from": request.origin, "cause": request.cause, "failed": request.failed}
         if request.parent is not None:
