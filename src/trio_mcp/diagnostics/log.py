@@ -50,22 +50,18 @@ class Writer:
     """
 
     def __init__(self) -> None:
+        self._reset()
+        atexit.register(self._at_exit)
+        if hasattr(os, "register_at_fork"):  # false on Windows, which has no fork
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._jobs = queue.SimpleQueue[tuple[Callable[[], object], int]]()
         self._waiting = self._characters = self._dropped = 0
         self._thread: threading.Thread | None = None
         self._shares: dict[LogShares, int] = {}
         """The log limits (`LogShares`) of the running servers, and how often `enter` was called for each."""
-        atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):  # false on Windows, which has no fork
-            os.register_at_fork(after_in_child=self._start_again)
-
-    def _start_again(self) -> None:
-        self._lock = threading.Lock()
-        self._jobs = queue.SimpleQueue[tuple[Callable[[], object], int]]()
-        self._waiting = self._characters = self._dropped = 0
-        self._thread = None
-        self._shares = {}
 
     @property
     def serving(self) -> bool:
@@ -351,11 +347,19 @@ async def log_in_thread() -> AsyncGenerator[None]:
     end of a script would wait for a reader. These blocks can be nested, and can run concurrently.
     """
     shares = _shares_here()
-    _enter(shares)
+    with _entering:
+        if not writer.serving:
+            for name in _OTHERS:
+                _route(logging.getLogger(name))
+        writer.enter(shares)
     try:
         yield
     finally:
-        _leave(shares)
+        with _entering:
+            writer.leave(shares)
+            if not writer.serving:
+                for name in _OTHERS:
+                    del logging.getLogger(name).callHandlers
         is_read = writer.wait_until_written(0)
         if not is_read:
             # Wait even if this task is cancelled, because the wait has its own time limit.
@@ -365,22 +369,6 @@ async def log_in_thread() -> AsyncGenerator[None]:
             if not is_read and not writer.serving:
                 discard_unread_output()
         writer.wake()
-
-
-def _enter(shares: LogShares) -> None:
-    with _entering:
-        if not writer.serving:
-            for name in _OTHERS:
-                _route(logging.getLogger(name))
-        writer.enter(shares)
-
-
-def _leave(shares: LogShares) -> None:
-    with _entering:
-        writer.leave(shares)
-        if not writer.serving:
-            for name in _OTHERS:
-                del logging.getLogger(name).callHandlers
 
 
 class ThreadedSink:
