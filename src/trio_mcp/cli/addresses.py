@@ -321,7 +321,35 @@ log_level_option = choice("--log-level", LOG_LEVELS, "warning", "Lowest level of
 """The ``--log-level`` option of commands that don't run the user's code."""
 
 
-@in_section("Address options")
+_options: Final = in_section(
+    "Address options",
+    click.option(
+        "--http",
+        metavar="[HOST:]PORT|unix:PATH",
+        help="Serve many clients over Streamable HTTP, on a port or, for your programs on this machine, a Unix socket.",
+    ),
+    click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients over WebSocket."),
+    click.option("--tcp", metavar="[HOST:]PORT", help="Serve many clients over plain TCP, with one message per line."),
+    click.option("--unix", metavar="PATH", help="Serve many clients on a Unix socket, with one message per line."),
+    click.option("--path", metavar="PATH", help="Path of the URL for HTTP and WebSocket. Default: /mcp."),
+    repeatable(
+        "--allowed-origin",
+        "allowed_origins",
+        "ORIGIN",
+        "Origin of a web page that may connect, like https://app.example.com, or 'none'. Required, with "
+        "--allowed-host, if other machines can reach HOST.",
+    ),
+    repeatable("--allowed-host", "allowed_hosts", "NAME", "A host name in the URLs of clients."),
+    repeatable(
+        "--trusted-proxy",
+        "trusted_proxies",
+        "NETWORK",
+        "Address or network of a reverse proxy, like 127.0.0.1 or 10.0.0.0/8, whose X-Forwarded-For header is "
+        "trusted. Limits are shared by the client addresses in it.",
+    ),
+)
+
+
 def address_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the address options to a command: --http, --websocket, --tcp, --unix, and for HTTP and WebSocket also --path,
     --allowed-origin, --allowed-host and --trusted-proxy.
@@ -329,39 +357,10 @@ def address_options(command: Callable[..., int]) -> Callable[..., int]:
     The command's function gets them as the argument ``addresses``.
     """
 
+    @_options
     @wraps(command)
     def run(**named: Any) -> int:
         typed = [named.pop(field.name) for field in attrs.fields(Addresses) if not field.kw_only]
         return command(addresses=Addresses(*typed), **named)
 
-    for option in (
-        repeatable(
-            "--trusted-proxy",
-            "trusted_proxies",
-            "NETWORK",
-            "Address or network of a reverse proxy, like 127.0.0.1 or 10.0.0.0/8, whose X-Forwarded-For header is "
-            "trusted. Limits are shared by the client addresses in it.",
-        ),
-        repeatable("--allowed-host", "allowed_hosts", "NAME", "A host name in the URLs of clients."),
-        repeatable(
-            "--allowed-origin",
-            "allowed_origins",
-            "ORIGIN",
-            "Origin of a web page that may connect, like https://app.example.com, or 'none'. Required, with "
-            "--allowed-host, if other machines can reach HOST.",
-        ),
-        click.option("--path", metavar="PATH", help="Path of the URL for HTTP and WebSocket. Default: /mcp."),
-        click.option("--unix", metavar="PATH", help="Serve many clients on a Unix socket, with one message per line."),
-        click.option(
-            "--tcp", metavar="[HOST:]PORT", help="Serve many clients over plain TCP, with one message per line."
-        ),
-        click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients over WebSocket."),
-        click.option(
-            "--http",
-            metavar="[HOST:]PORT|unix:PATH",
-            help="Serve many clients over Streamable HTTP, on a port or, for your programs on this machine, a Unix "
-            "socket.",
-        ),
-    ):
-        run = option(run)
     return run

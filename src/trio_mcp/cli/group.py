@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-C = TypeVar("C")
-D = TypeVar("D")
 F = TypeVar("F", bound=Callable[..., Any])
 
 SUMMARIES: Final = {
@@ -103,26 +100,23 @@ _SECTIONS: Final[dict[click.Parameter, str]] = {}
 """Title of the section in the help in which an option is listed, keyed by option."""
 
 
-def in_section(title: str) -> Callable[[Callable[[C], D]], Callable[[C], D]]:
-    """Return a decorator for a function that adds options to a command. The command's help lists these options under
+def in_section(title: str, *options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds ``options`` to a command, in this order. The command's help lists them under
     ``title``.
 
     The command must be a `SectionedCommand`. Options that are already in a section stay there.
     """
 
-    def decorate(add: Callable[[C], D]) -> Callable[[C], D]:
-        @wraps(add)
-        def added(command: C) -> D:
-            before = frozenset[click.Parameter](getattr(command, "__click_params__", ()))
-            made = add(command)
-            for option in getattr(made, "__click_params__", ()):
-                if option not in before:
-                    _SECTIONS.setdefault(option, title)
-            return made
+    def add(command: F) -> F:
+        before = frozenset[click.Parameter](getattr(command, "__click_params__", ()))
+        for option in reversed(options):
+            command = option(command)
+        for option in getattr(command, "__click_params__", ()):
+            if option not in before:
+                _SECTIONS.setdefault(option, title)
+        return command
 
-        return added
-
-    return decorate
+    return add
 
 
 class SectionedCommand(click.Command):

@@ -43,8 +43,9 @@ from .options import (
 @config_option_of_starters
 @sign_in_options
 @address_options
-@in_section(CONNECTION)(
-    choice("--era", ERAS, "auto", "Era of the protocol to use. With auto, that of each client, if TARGET supports it.")
+@in_section(
+    CONNECTION,
+    choice("--era", ERAS, "auto", "Era of the protocol to use. With auto, that of each client, if TARGET supports it."),
 )
 @revision_option
 @log_level_option

@@ -66,14 +66,13 @@ def words_after_dashes(target: str) -> str | tuple[str, ...]:
 _CONFIG: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 config_option = click.option("--config", type=_CONFIG, help=_LOOKED_UP)
 """The --config option of commands that don't start servers."""
-config_option_of_starters = in_section(CONNECTION)(
-    click.option("--config", type=_CONFIG, help=f"{_LOOKED_UP} {_ENVIRONMENT}")
+config_option_of_starters = in_section(
+    CONNECTION, click.option("--config", type=_CONFIG, help=f"{_LOOKED_UP} {_ENVIRONMENT}")
 )
 """The --config option of commands that may start a server."""
-
-
-revision_option = in_section(CONNECTION)(
-    click.option("--revision", metavar="DATE", help="Protocol revision to use, such as 2025-06-18, instead of --era.")
+revision_option = in_section(
+    CONNECTION,
+    click.option("--revision", metavar="DATE", help="Protocol revision to use, such as 2025-06-18, instead of --era."),
 )
 
 
@@ -100,7 +99,34 @@ class ConnectionOptions(NamedTuple):
         return with_extras(where, self.headers, self.env, self.revision)
 
 
-@in_section(CONNECTION)
+_connection_options: Final = in_section(
+    CONNECTION,
+    config_option_of_starters,
+    choice("--era", ERAS, "auto", "Era of the protocol to use. With auto, the client probes the server."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Time limit for the server's responses.",
+    ),
+    click.option("--stderr", is_flag=True, help="Show the server's standard error."),
+    repeatable(
+        "--header",
+        "headers",
+        "'NAME: VALUE'",
+        "A header for each request, if TARGET is a URL. Other users of this machine can see the command line.",
+    ),
+    repeatable("--env", "env", "NAME=VALUE", "An environment variable for TARGET, if it is a command."),
+    repeatable(
+        "--trust-http",
+        "trust_http",
+        "HOST",
+        "A host of a private network to which tokens may be sent over http://, in plain text.",
+    ),
+    revision_option,
+)
+
+
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the connection options to a command: --config, --era, --timeout, --stderr, --header, --env, --revision,
     --trust-http, and the token options that `sign_in_options` adds.
@@ -108,40 +134,15 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     The command's function gets the argument ``connection``, a `ConnectionOptions`.
     """
 
+    @_connection_options
+    @sign_in_options
     @wraps(command)
     def run(**named: Any) -> Any:
         named["sign_in"] = attrs.evolve(named["sign_in"], trust_http=named.pop("trust_http"))
         typed = {name: named.pop(name) for name in ConnectionOptions._fields}
         return command(connection=ConnectionOptions(**typed), **named)
 
-    optioned = sign_in_options(run)
-    for option in (
-        revision_option,
-        repeatable(
-            "--trust-http",
-            "trust_http",
-            "HOST",
-            "A host of a private network to which tokens may be sent over http://, in plain text.",
-        ),
-        repeatable("--env", "env", "NAME=VALUE", "An environment variable for TARGET, if it is a command."),
-        repeatable(
-            "--header",
-            "headers",
-            "'NAME: VALUE'",
-            "A header for each request, if TARGET is a URL. Other users of this machine can see the command line.",
-        ),
-        click.option("--stderr", is_flag=True, help="Show the server's standard error."),
-        click.option(
-            "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            metavar="SECONDS",
-            help="Time limit for the server's responses.",
-        ),
-        choice("--era", ERAS, "auto", "Era of the protocol to use. With auto, the client probes the server."),
-        config_option_of_starters,
-    ):
-        optioned = option(optioned)
-    return optioned
+    return run
 
 
 def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[..., int]:
@@ -184,24 +185,29 @@ tokens_option = choice(
 )
 
 
-@in_section(CONNECTION)
-def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the token options --sign-in, --bearer-env and --tokens to a command. The command's function gets the argument
-    ``sign_in``, a `SignIn`."""
-
-    @click.option(
+_sign_in_options: Final = in_section(
+    CONNECTION,
+    click.option(
         "--sign-in/--no-sign-in",
         "asks",
         default=None,
         help="Open your browser if a server requires you to sign in, or fail. Default: sign in if standard error is a "
         "terminal. Stored tokens are used in either case.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--bearer-env",
         metavar="NAME",
         help="Send the token in this environment variable, instead of signing in.",
-    )
-    @tokens_option
+    ),
+    tokens_option,
+)
+
+
+def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the token options --sign-in, --bearer-env and --tokens to a command. The command's function gets the argument
+    ``sign_in``, a `SignIn`."""
+
+    @_sign_in_options
     @wraps(command)
     def run(**named: Any) -> Any:
         from ..targets import SignIn
