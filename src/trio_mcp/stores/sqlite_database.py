@@ -381,8 +381,7 @@ class Location:
         """Return true if the file has the tables that `Schema.added_script` creates. Also return true if the schema has
         no added script."""
         name = self.schema.added_table
-        found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
-        return not name or found is not None
+        return not name or has_row(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name)
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """Return the version of the file's schema; 0 for a new file.
@@ -425,6 +424,11 @@ class Location:
                 time.sleep(0.01)
         if mode != "wal":
             raise OSError(errno.ENOTSUP, f"{self.path} cannot have a write-ahead log: the file must be on a local disk")
+
+
+def has_row(connection: sqlite3.Connection, statement: str, *values: object) -> bool:
+    """Return whether the SQL ``statement`` finds a row."""
+    return connection.execute(statement, values).fetchone() is not None
 
 
 def _statements(script: str) -> list[str]:
@@ -497,7 +501,7 @@ class Clock:
                     self._ahead = self._set(connection, boot)
 
     def _find(self, connection: sqlite3.Connection, boot: bytes) -> int | None:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'").fetchone():
+        if not has_row(connection, "SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
             return None
         found = connection.execute(_FIND_CLOCK, (boot,)).fetchone()
         return None if found is None else found[0]

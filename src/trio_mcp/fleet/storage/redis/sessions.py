@@ -22,7 +22,7 @@ from typing import Any, Final
 from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, decode_stored, decoded, encoded
 from ....stores.shared import StoredEvents, StoredSession, StoredStream, WatchedByHints
 from ....stores.task_store import HintQueues, StoreFull
-from .client import Script, Value, load_scripts
+from .client import Value, load_scripts
 from .link import Link
 
 _CALLER: Final = 32
@@ -111,19 +111,17 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         name = encoded(session_id)
         return [b"%b:%b:%b" % (self._tag, part, name) for part in _PARTS]
 
-    async def _call(self, script: Script, session_id: str, stream: str, retention_ms: int, *args: Value) -> Any:
-        return await self._link.script(script, self._keys(session_id), [encoded(stream), b"%d" % retention_ms, *args])
+    async def _call(self, script: str, session_id: str, stream: str, retention_ms: int, *args: Value) -> Any:
+        values = [encoded(stream), b"%d" % retention_ms, *args]
+        return await self._link.script(_EVENT_SCRIPTS[script], self._keys(session_id), values)
 
-    async def _write(self, script: Script, session_id: str, stream: str, retention_ms: int, *args: Value) -> Any:
-        return await self._call(
-            script, session_id, stream, retention_ms, self._bus, encode_hint(session_id, stream), *args
-        )
+    async def _write(self, script: str, session_id: str, stream: str, retention_ms: int, *args: Value) -> Any:
+        hint = encode_hint(session_id, stream)
+        return await self._call(script, session_id, stream, retention_ms, self._bus, hint, *args)
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
         """Create an SSE stream in a session's event log. See `EventLog.open`."""
-        if not await self._call(
-            _EVENT_SCRIPTS["events_open"], session_id, stream, retention_ms, encoded(holder), request_id
-        ):
+        if not await self._call("events_open", session_id, stream, retention_ms, encoded(holder), request_id):
             raise ValueError("the session already has an SSE stream with this name")
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
@@ -131,7 +129,7 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
 
         If the stream doesn't exist, create it.
         """
-        state = await self._write(_EVENT_SCRIPTS["events_take"], session_id, stream, retention_ms, encoded(holder))
+        state = await self._write("events_take", session_id, stream, retention_ms, encoded(holder))
         return decode_stored("a stream", partial(_stream, stream), state)
 
     async def append(
@@ -149,16 +147,8 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
     ) -> bool:
         """Append events to an SSE stream of a session. See `EventLog.append`."""
         numbers = [b"%d" % each for each in (limit, first, finish, note is not None)]
-        appended = await self._write(
-            _EVENT_SCRIPTS["events_append"],
-            session_id,
-            stream,
-            retention_ms,
-            encoded(holder),
-            *numbers,
-            note or b"",
-            *lines,
-        )
+        args = [encoded(holder), *numbers, note or b"", *lines]
+        appended = await self._write("events_append", session_id, stream, retention_ms, *args)
         if appended < 0:
             raise ValueError(f"cannot append event {first} to this SSE stream: earlier events are missing")
         return bool(appended)
@@ -167,21 +157,12 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
         """Finish an SSE stream that only a dead replica could continue. See `EventLog.finish_dead`."""
-        return bool(
-            await self._write(
-                _EVENT_SCRIPTS["events_finish_dead"],
-                session_id,
-                stream,
-                retention_ms,
-                encoded(dead_holder),
-                b"%d" % limit,
-                line,
-            )
-        )
+        args = [encoded(dead_holder), b"%d" % limit, line]
+        return bool(await self._write("events_finish_dead", session_id, stream, retention_ms, *args))
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
         """Return an SSE stream with its stored events after the event ``number``. See `EventLog.read_after`."""
-        found = await self._call(_EVENT_SCRIPTS["events_after"], session_id, stream, retention_ms, b"%d" % number)
+        found = await self._call("events_after", session_id, stream, retention_ms, b"%d" % number)
         return None if found is None else decode_stored("a stream", partial(_events, stream, number), found)
 
     async def delete(self, session_id: str) -> None:

@@ -21,7 +21,7 @@ from ....concurrency.contexts import asynccontextmanager
 from ....concurrency.wakeups import Sleeper
 from ....stores.record_codec import decode_columns, decoded, encoded
 from ....stores.shared import ChangeCursor, ChangeHint
-from ....stores.sqlite_database import Database, snapshot
+from ....stores.sqlite_database import Database, has_row, snapshot
 from ....stores.sqlite_store import DatabaseTaskStore, sweep_changes
 from ....stores.task_store import HINTS_LOST, Hint, HintQueue, HintQueues, HintsLost, UnreadableRecord
 
@@ -271,15 +271,12 @@ def _poll(was: _FilePosition, writer: bytes, replica: bytes, connection: sqlite3
             "SELECT kind, id, stream FROM changes WHERE number > ? AND writer <> ? ORDER BY number", (was.hint, writer)
         ).fetchall()
         (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM changes").fetchone()
-        (has_letters,) = connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM letters WHERE replica = ?)", (replica,)
-        ).fetchone()
         return _PollResult(
             position=now,
             hints=hints,
             are_missing=now.file != was.file or first > was.hint + 1,
             changed=changed_since(connection, was.note),
-            has_messages=bool(has_letters),
+            has_messages=has_row(connection, "SELECT 1 FROM letters WHERE replica = ?", replica),
         )
 
 

@@ -15,7 +15,7 @@ from ....concurrency.contexts import asynccontextmanager
 from ....concurrency.wakeups import Sleeper
 from ....stores.record_codec import decode_columns, encoded
 from ....stores.shared import CHANGES_LIMIT, MAX_MESSAGE_BYTES, ChangeCursor, ChangeHint, ChangesSince
-from ....stores.sqlite_database import Database, snapshot
+from ....stores.sqlite_database import Database, has_row, snapshot
 from ....stores.task_store import HINTS_LOST, HintsLost
 from .hints import EXPIRING, HintPoller, SQLitePart, changed_since, cursor_of, sweep
 
@@ -180,8 +180,7 @@ class SQLiteCourier(SQLitePart):
 
 
 def _is_alive(connection: sqlite3.Connection, replica: bytes, now: int) -> bool:
-    found = connection.execute("SELECT 1 FROM replicas WHERE id = ? AND until > ?", (replica, now)).fetchone()
-    return found is not None
+    return has_row(connection, "SELECT 1 FROM replicas WHERE id = ? AND until > ?", replica, now)
 
 
 class _SQLiteMailbox(SQLitePart, AsyncIterator[bytes | HintsLost]):
@@ -259,8 +258,6 @@ class _SQLiteMailbox(SQLitePart, AsyncIterator[bytes | HintsLost]):
             "DELETE FROM letters WHERE replica = ? AND number <= ? RETURNING number, letter, until",
             (self._replica, last),
         ).fetchall()
-        (has_more,) = connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM letters WHERE replica = ?)", (self._replica,)
-        ).fetchone()
+        has_more = has_row(connection, "SELECT 1 FROM letters WHERE replica = ?", self._replica)
         letters = [HINTS_LOST if letter is None else letter for _, letter, until in sorted(taken) if until > now]
-        return letters, bool(has_more)
+        return letters, has_more

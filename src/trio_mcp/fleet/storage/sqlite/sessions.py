@@ -14,6 +14,7 @@ from ....classes import frozen
 from ....concurrency.fair_share import leaves_enough
 from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, decoded, encoded
 from ....stores.shared import FINISHED_STREAMS_LIMIT, StoredEvents, StoredSession, StoredStream
+from ....stores.sqlite_database import has_row
 from ....stores.task_store import HintsLost, StoreFull
 from .hints import SQLitePart, insert_hint, sweep
 
@@ -84,8 +85,7 @@ class SQLiteSessionDirectory(SQLitePart):
             now, name = self._now(), encoded(session_id)
             sweep(connection, now, ["sessions"])
             connection.execute("DELETE FROM sessions WHERE id = ? AND until <= ?", (name, now))
-            (is_known,) = connection.execute("SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?)", (name,)).fetchone()
-            if is_known:
+            if has_row(connection, "SELECT 1 FROM sessions WHERE id = ?", name):
                 raise ValueError("a session with this id already exists")
             ended = _make_room(connection, caller, limit, now)
             if ended is not None:
@@ -119,11 +119,8 @@ class SQLiteSessionDirectory(SQLitePart):
         """Return whether a session with this id exists. See `SessionDirectory.exists`."""
 
         def exists(connection: sqlite3.Connection) -> bool:
-            (found,) = connection.execute(
-                "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ? AND until > ?)",
-                (encoded(session_id), self._now()),
-            ).fetchone()
-            return bool(found)
+            find, name = "SELECT 1 FROM sessions WHERE id = ? AND until > ?", encoded(session_id)
+            return has_row(connection, find, name, self._now())
 
         return await self._database.read(exists)
 
