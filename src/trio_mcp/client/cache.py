@@ -108,7 +108,25 @@ class PendingAnswer:
 
         A previously cached response is dropped in any case, unless this request is outdated.
         """
-        self.partition._cache._answered(self, result, received)
+        cache = self.partition._cache
+        if self.is_outdated:
+            return
+        cache._outdate_earlier(self)
+        self.partition._forget(self.request)
+        if not isinstance(result, dict):
+            return  # no error here: the code that reads the result reports a malformed value
+        hints = cast("JSONObject", result)
+        ttl = min(ttl_ms_in(hints), cache._max_ttl * 1000) / 1000
+        if ttl == 0:
+            return
+        try:
+            body = encode_value(result)
+        except NotSerializable:
+            return  # don't cache a response that is nested too deeply for the remaining stack
+        private, public = self.partition._keys(self.request)
+        with cache._lock:
+            if not self.is_outdated:  # another thread may have marked the request as outdated meanwhile
+                cache._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def record_error(self, code: int) -> None:
         """Drop the cached response, because the server has answered with an error. After an error for an invalid
@@ -212,27 +230,6 @@ class ResponseCache:
             with self._lock:
                 del self._fetches[fetch]
 
-    def _answered(self, fetch: PendingAnswer, result: Any, received: float) -> None:
-        """Cache the response to a request that was in flight. See `PendingAnswer.store`."""
-        if fetch.is_outdated:
-            return
-        self._outdate_earlier(fetch)
-        fetch.partition._forget(fetch.request)
-        if not isinstance(result, dict):
-            return  # no error here: the code that reads the result reports a malformed value
-        hints = cast("JSONObject", result)
-        ttl = min(ttl_ms_in(hints), self._max_ttl * 1000) / 1000
-        if ttl == 0:
-            return
-        try:
-            body = encode_value(result)
-        except NotSerializable:
-            return  # don't cache a response that is nested too deeply for the remaining stack
-        private, public = fetch.partition._keys(fetch.request)
-        with self._lock:
-            if not fetch.is_outdated:  # another thread may have marked the request as outdated meanwhile
-                self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
-
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:
         """Mark requests in flight as outdated if they equal ``fetch`` and were sent earlier. Their responses may
         describe an earlier state of the server."""
@@ -253,12 +250,6 @@ class ResponseCache:
                 if (fetch.partition._server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
                     fetch.is_outdated = True
             for key in [key for key in self._by_method.get((server, method), ()) if _holds(key.request, uri)]:
-                self._remove(key)
-
-    def _forget(self, key: _CacheKey) -> None:
-        """Drop the cached response with this ``key``, if there is one."""
-        with self._lock:
-            if key in self._entries:
                 self._remove(key)
 
     def _add(self, key: _CacheKey, body: bytes, fresh_until: float) -> None:
@@ -298,8 +289,10 @@ class CachePartition:
 
     def _forget(self, request: RequestKey) -> None:
         """Drop the private and the public cached response to ``request``."""
-        for key in self._keys(request):
-            self._cache._forget(key)
+        with self._cache._lock:
+            for key in self._keys(request):
+                if key in self._cache._entries:
+                    self._cache._remove(key)
 
     def _changed(self, change: Change) -> None:
         """Drop the cached responses that a change on the server makes stale (2026-07-28 caching, Interaction with

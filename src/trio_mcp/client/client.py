@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from functools import partial
@@ -334,7 +334,7 @@ class Client(Requests):
         from ..protocol.types.skills import ListSkillsResult  # lazy import: few servers have skills
 
         listing = ListMethod(ListSkillsResult, "skills", "uri")
-        return Pages(self, "skills/list", refresh=refresh, request=self._request_skills, listing=listing)
+        return Pages(self, "skills/list", refresh=refresh, request=partial(request_skills, self), listing=listing)
 
     async def get_skill(self, uri: str, *, refresh: bool = False) -> Skill:
         """Return the skill whose ``SKILL.md`` has this URI, whether the server lists the skill or not. For ``refresh``,
@@ -346,7 +346,7 @@ class Client(Requests):
         """
         from ..protocol.types.skills import GetSkillParams, GetSkillResult
 
-        return (await self._request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
+        return (await request_skills(self, "skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
 
     async def load_skill(self, skill: Skill) -> LoadedSkill:
         """Read the ``SKILL.md`` of a skill, and check that the file is the one that the server announced: its size,
@@ -376,7 +376,7 @@ class Client(Requests):
         from ..protocol.types.skills import ReadDirectoryParams, ReadDirectoryResult
 
         async def ask(method: str, page: PageParams, kind: type[Any], *, refresh: bool) -> Any:
-            return await self._request_skills(method, ReadDirectoryParams(uri, page.cursor), kind, refresh=refresh)
+            return await request_skills(self, method, ReadDirectoryParams(uri, page.cursor), kind, refresh=refresh)
 
         call = "file async for file in client.list_directory(uri)"
         listing = ListMethod(ReadDirectoryResult, "resources", "uri", call=call)
@@ -520,41 +520,32 @@ class Client(Requests):
         """
         return False
 
-    async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
-        """Send a request of the skills extension and return its result.
 
-        The client needn't have declared the extension, since SEP-2640 defines no settings for clients.
-        """
-        from ..skills.loading import SKILLS
+async def request_skills(client: Client, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
+    """Send a request of the skills extension from ``client``, and return its result.
 
-        row = next(each for each in SKILLS._rows if each.name == method)
-        await self._check_declared(row)
-        if not SKILLS._serves(row, self.server_capabilities):
-            raise MethodUnavailable(method, self.revision, f"{SKILLS.name} with directoryRead")
-        self._learn_skills()
-        return await self.request(method, params, kind, refresh=refresh)
+    The client needn't have declared the extension, since SEP-2640 defines no settings for clients.
+    """
+    from ..skills.loading import SKILLS
 
-    def _learn_skills(self) -> None:
-        """Let this client send the methods of the skills extension, even if the client doesn't declare that
-        extension."""
-        if self._knows_skills:
-            return
-        from ..skills.loading import SKILLS
-
-        self._knows_skills = True
-        self._cacheable |= {row.name for row in SKILLS._rows if row.cacheable}
-        if not any(SKILLS.name == extension.name for extension in self.settings.extensions):
-            self._state.learn(_vocabulary_of(self.settings, SKILLS))
-
-
-def request_skills(client: Client, method: str, params: Any, kind: type[T]) -> Awaitable[T]:
-    """Send a request of the skills extension from ``client``, and return its result."""
-    return client._request_skills(method, params, kind)
+    row = next(each for each in SKILLS._rows if each.name == method)
+    await client._check_declared(row)
+    if not SKILLS._serves(row, client.server_capabilities):
+        raise MethodUnavailable(method, client.revision, f"{SKILLS.name} with directoryRead")
+    learn_skills(client)
+    return await client.request(method, params, kind, refresh=refresh)
 
 
 def learn_skills(client: Client) -> None:
     """Let ``client`` send the methods of the skills extension, even if ``client`` doesn't declare the extension."""
-    client._learn_skills()
+    if client._knows_skills:
+        return
+    from ..skills.loading import SKILLS
+
+    client._knows_skills = True
+    client._cacheable |= {row.name for row in SKILLS._rows if row.cacheable}
+    if not any(SKILLS.name == extension.name for extension in client.settings.extensions):
+        client._state.learn(_vocabulary_of(client.settings, SKILLS))
 
 
 def forward_to(client: Client, relay: Relay) -> None:
@@ -594,11 +585,8 @@ def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Voca
     extensions = (*settings.extensions, *more)
     if not extensions and settings.forwards is None:
         return CORE
-    from ..protocol.extensions import (
-        UNKNOWN,
-        vocabulary_of,
-        with_unknown,
-    )  # lazy import: most clients have no extension
+    # Import extensions only here, because most clients have none.
+    from ..protocol.extensions import UNKNOWN, vocabulary_of, with_unknown
 
     if settings.forwards is None:
         return vocabulary_of(extensions)

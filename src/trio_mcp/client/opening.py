@@ -35,7 +35,7 @@ from ..protocol.types.lifecycle import (
     InitializeResult,
     with_version,
 )
-from ..protocol.types.notifications import changing_lists
+from ..protocol.types.notifications import SubscriptionFilter, changing_lists
 from ..runtime.outbound import Outbound
 from ..runtime.transport import ConnectionLost, FramedTransport, HTTPError, Transport, framed
 from ..state.events import NotificationReceived
@@ -195,8 +195,8 @@ async def _follow_changes(client: Client) -> None:
     if client.revision.changes == "listen" and settings.on_list_changed is not None:
         await streams.follow_lists(client.server_capabilities, settings.probe_timeout, partial(open_stream, client))
     if client.revision.changes == "listen" and settings.on_notification:
-        names = _streamed_extensions(client)
-        await streams.follow_extensions(names, settings.probe_timeout, partial(open_stream, client))
+        asked = SubscriptionFilter(extensions=_streamed_extensions(client) or None)
+        await streams.follow("its extensions", asked, settings.probe_timeout, partial(open_stream, client))
 
 
 def _streamed_extensions(client: Client) -> list[str]:

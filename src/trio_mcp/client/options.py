@@ -136,12 +136,7 @@ def _check_plain(_: Any, attribute: attrs.Attribute[Any], callback: Any) -> None
 
 def _check_handlers(settings: ClientSettings, _: Any, handlers: Mapping[Method, Any]) -> None:
     lacking = [row for extension in settings.extensions for row in extension._rows]
-    for row in handlers:
-        if row not in lacking or not row.sent_by("server"):
-            raise ValueError(
-                f"handlers={{...}} has a function for {row.name}, but no extension in extensions=[...] defines it as a "
-                "request that servers send"
-            )
+    _check_rows("handlers", handlers, lacking, "request")
     if missing := [row.name for row in lacking if row.is_request and row.sent_by("server") and row not in handlers]:
         raise ValueError(
             f"handlers={{...}} must have a function for {', '.join(missing)}, which an extension in "
@@ -151,11 +146,15 @@ def _check_handlers(settings: ClientSettings, _: Any, handlers: Mapping[Method, 
 
 def _check_callbacks(settings: ClientSettings, _: Any, callbacks: Mapping[Method, Any]) -> None:
     rows = [row for extension in settings.extensions for row in extension._rows if not row.is_request]
-    for row in callbacks:
+    _check_rows("on_notification", callbacks, rows, "notification")
+
+
+def _check_rows(option: str, functions: Mapping[Method, Any], rows: Sequence[Method], kind: str) -> None:
+    for row in functions:
         if row not in rows or not row.sent_by("server"):
             raise ValueError(
-                f"on_notification={{...}} has a function for {row.name}, but no extension in extensions=[...] defines "
-                "it as a notification that servers send"
+                f"{option}={{...}} has a function for {row.name}, but no extension in extensions=[...] defines it as a "
+                f"{kind} that servers send"
             )
 
 

@@ -308,6 +308,8 @@ class ServerMessages:
         self._callbacks = callbacks
         self.wants = callbacks.wants
         """A function that returns whether `notified` must be called for a notification. See `RequestHandler.wants`."""
+        self.notified = callbacks.notified
+        """A function that calls the client's callback for a notification. See `RequestHandler.notified`."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a ping at once, and decide how any other request of the server is answered. See
@@ -336,10 +338,6 @@ class ServerMessages:
         if tasks is not None and (task := tasks.task_for(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)
         return _related(await answer(), request)
-
-    def notified(self, event: NotificationReceived) -> Awaitable[None]:
-        """Call the client's callback for the notification ``event``. See `RequestHandler.notified`."""
-        return self._callbacks.notified(event)
 
 
 def _related(result: Any, request: InboundRequest) -> Any:

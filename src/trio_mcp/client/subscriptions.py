@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -182,14 +182,10 @@ class ChangeStreams:
         Waits up to ``patience`` seconds for the acknowledgement, so that no change caused by later calls is missed. If
         a server breaks its declaration, that is logged; no error is raised.
         """
-        await self._follow_all("its lists", filter_of(changing_lists(declared)), patience, ask)
+        await self.follow("its lists", filter_of(changing_lists(declared)), patience, ask)
 
-    async def follow_extensions(self, names: Sequence[str], patience: float, ask: Ask) -> None:
-        """Subscribe to notifications that the extensions ``names`` send outside of requests. Waits and logs as
-        `follow_lists` does."""
-        await self._follow_all("its extensions", SubscriptionFilter(extensions=[*names] or None), patience, ask)
-
-    async def _follow_all(self, what: str, asked: SubscriptionFilter, patience: float, ask: Ask) -> None:
+    async def follow(self, what: str, asked: SubscriptionFilter, patience: float, ask: Ask) -> None:
+        """Subscribe to ``what`` the filter ``asked`` selects, for callbacks. Waits and logs as `follow_lists` does."""
         if asked == SubscriptionFilter():
             return
         following = ReopenedStream(what, asked, self._dispatch)

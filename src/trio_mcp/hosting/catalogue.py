@@ -263,11 +263,6 @@ class Catalogue:
         transform = self._transforms.get(member, {}).get(name)
         return self._name_of(member, name if transform is None else transform.name or name)
 
-    def _may_name(self, member: str, name: str) -> bool:
-        """Return whether ``name`` begins with the prefix that the group gives to tools of the server ``member``. See
-        `may_name`."""
-        return may_name(member, name, self._max_name_length)
-
     def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
         """Return all entries of the list ``name`` (such as "tools"), except those of the servers in ``hidden``.
 
@@ -373,10 +368,6 @@ class Catalogue:
             self._set_held(member, {})
             del self._held[member]
         self._changed(self._offers.pop(member))
-
-    def _close(self) -> None:
-        """End all iterators of `watch`, because the group is closed."""
-        self._feed.close()
 
     def _changed(self, offers: dict[ListName, dict[str, CatalogueEntry[Any]]]) -> None:
         for name, entries in offers.items():

@@ -313,12 +313,8 @@ def _unknown_in(entry: dict[str, Any], fields: dict[str, Any]) -> set[str]:
 def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
     try:
         data = read_json(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
-    except RecursionError:
-        raise ConfigError(f"{path} is not JSON: the file is nested too deeply") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise unreadable(path, error) from None
     for section in _SECTIONS if isinstance(data, dict) else ():
         entries = cast("dict[str, Any]", data).get(section)
         if isinstance(entries, dict):
@@ -327,6 +323,14 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
             return cast("dict[str, Any]", entries)
     other = isinstance(data, dict) and all(cast("dict[str, Any]", data).get(section) is None for section in _SECTIONS)
     raise (NoServers if other else ConfigError)(f"{path} has no object named mcpServers")
+
+
+def unreadable(path: Path, error: Exception) -> ConfigError:
+    """Return the error to raise for a file that `read_json` couldn't read, because it raised ``error``."""
+    if isinstance(error, OSError):
+        return ConfigError(f"{path} cannot be read: {error.strerror}")
+    words = "the file is nested too deeply" if isinstance(error, RecursionError) else error
+    return ConfigError(f"{path} is not JSON: {words}")
 
 
 def _is_absent(key: str, value: Any) -> bool:

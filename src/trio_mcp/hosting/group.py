@@ -33,7 +33,7 @@ from ..protocol.types.resources import ReadResourceResult
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
-from .catalogue import Catalogue, CatalogueEntry, ChangeFeed, ListName, Watch, catalogue_uri, parse_uri
+from .catalogue import Catalogue, CatalogueEntry, ChangeFeed, ListName, Watch, catalogue_uri, may_name, parse_uri
 from .descriptions import HeldTool, MemberDescription, MemberState, MemberStatus, MemberUnavailable, NotInCatalogue
 from .member import Member, options_for_member
 
@@ -234,7 +234,7 @@ class Group:
             member.close()
         self._members.clear()
         self._feed.close()
-        self.catalogue._close()
+        self.catalogue._feed.close()
 
     # The following methods take the names under which the group lists tools, prompts and resources.
 
@@ -401,7 +401,7 @@ class Group:
             raise NotInCatalogue(str(held))
         if entry is None:
             for member_name, member in tuple(self._members.items()):
-                if self.catalogue._may_name(member_name, name):
+                if may_name(member_name, name, self.catalogue._max_name_length):
                     await member.listed()
             entry = self.catalogue._find(kind, name)
         if entry is None:

@@ -159,14 +159,10 @@ class Member:
         while True:
             if (client := self.present) is not None:
                 return client
-            if self.status.state in _GONE:
-                raise self.unavailable()
+            status = self.status
+            if status.state in _GONE:
+                raise MemberUnavailable(status.name, _GONE[status.state], error=status.error, stderr=status.stderr)
             await self._news.park()
-
-    def unavailable(self) -> MemberUnavailable:
-        """Return the error for calls to a server that can't be reached now."""
-        status = self.status
-        return MemberUnavailable(status.name, _GONE[status.state], error=status.error, stderr=status.stderr)
 
     async def settled(self) -> None:
         """Wait until the server's lists of tools, prompts and resources were read, or the server has failed at least
@@ -404,9 +400,8 @@ class MemberListing:
                 return
             self.read = True
             after_reading.unpark_all()
-            await trio.sleep(
-                max(_REST_TIME, trio.current_time() - began)
-            )  # pause, because reading long lists slows down all other tasks
+            # Pause, because reading long lists slows down all other tasks.
+            await trio.sleep(max(_REST_TIME, trio.current_time() - began))
             while not self._stale:
                 await self._changed.park()
 

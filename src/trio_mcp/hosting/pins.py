@@ -25,7 +25,7 @@ from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.tools import Tool
-from .config_files import ConfigError, names_given_twice, read_json
+from .config_files import ConfigError, names_given_twice, read_json, unreadable
 from .descriptions import HeldTool
 
 logger = logging.getLogger("trio_mcp")
@@ -34,7 +34,6 @@ PinPolicy: TypeAlias = Literal["hold", "warn", "refuse"]
 """The policies for new and changed tools: see `ToolPins`."""
 PinSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]]
 
-_POLICIES: Final = ("hold", "warn", "refuse")
 _MODE: Final = 0o600
 _POLL_INTERVAL: Final = 1.0
 """The number of seconds between two checks of the file with the pins."""
@@ -110,7 +109,7 @@ class ToolPins:
     """
 
     def __init__(self, source: PinSource, policy: PinPolicy = "hold") -> None:
-        if policy not in _POLICIES:
+        if policy not in _OUTCOMES:
             raise ValueError(f'policy must be "hold", "warn" or "refuse", not {policy!r}')
         self.policy: Final = policy
         self.path: Final = None if isinstance(source, Mapping) else Path(source).absolute()
@@ -255,13 +254,10 @@ def _read(path: Path) -> _Pins:
         return _checked(read_json(path), str(path))
     except FileNotFoundError:
         return {}
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
-        words = "the file is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ConfigError(f"{path} is not JSON: {words}") from None
+        raise unreadable(path, error) from None
 
 
 def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:

@@ -18,7 +18,7 @@ from cattrs.cols import mapping_structure_factory as _mapping_factory  # pyright
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from ..lazy import lazy_pattern
-from .fields import is_in_revision, is_ours, wire_name
+from .fields import fault_text, is_in_revision, is_ours, wire_name
 from .foreign_types import is_model
 from .plain_classes import convert, is_plain_class
 from .readers import (
@@ -50,13 +50,9 @@ def faults_in(data: Any, kind: Any) -> list[str]:
     try:
         structurer(None, detailed=True).structure(data, kind)
     except (TypeError, ValueError, cattrs.BaseValidationError) as error:
-        return [_on_the_wire(fault) for fault in cattrs.transform_error(error, format_exception=faults_text)]
+        faults = cattrs.transform_error(error, format_exception=lambda each, _: fault_text(each))
+        return [_on_the_wire(fault) for fault in faults]
     return []
-
-
-def faults_text(error: BaseException, _: type | None) -> str:
-    """Return the text of ``error``, an exception that a parser of JSON data has raised."""
-    return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 
 _PART: Final = lazy_pattern(r"\['(?:[^']|'(?!\]))*+|\.(\w++)")

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation, clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_small
-from .fields import as_object, wire_name
+from .fields import as_object, fault_text
 from .readers import Hook, Readers
 from .revisions import Revision
 from .types.lifecycle import InitializeParams
@@ -41,8 +41,7 @@ def structure(data: Any, kind: type[T]) -> T:
         return _hook_for(kind)(data, kind)
     except (KeyError, TypeError, ValueError) as error:
         if not is_small(data, _PARTS, _CHARACTERS, MOST_LEVELS):
-            words = f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(clean(words)) from None
+            raise ValueError(clean(fault_text(error))) from None
     from .cattrs_converters import faults_in  # import cattrs only here, because it's needed only for invalid data
 
     # Parse the invalid data again with a slower converter, which finds all faults and their JSON paths.

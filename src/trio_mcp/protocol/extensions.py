@@ -19,6 +19,7 @@ from ..classes import define, frozen
 from ..jsonrpc.errors import clean
 from .converters import structure, unstructure
 from .fields import JSONObject
+from .meta import NAME, PREFIX, reserved_label
 from .methods import METHODS, Method, Sender
 from .revisions import CORE, LATEST_MODERN, REVISIONS, Revision, Rows, Vocabulary
 
@@ -36,12 +37,10 @@ logger = logging.getLogger("trio_mcp")
 
 P = TypeVar("P")
 R = TypeVar("R")
+M = TypeVar("M", bound=Method)
 
-_LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_NAME: Final = re.compile(f"{PREFIX}/{NAME}")
 """Pattern of an extension's name: a mandatory prefix of labels, and a name (SEP-2133, Definition)."""
-_OFFICIAL: Final = ("modelcontextprotocol", "mcp")
-"""Second labels of prefixes that are reserved for the authors of the specification."""
 _OURS: Final = __name__.partition(".")[0]
 
 
@@ -100,10 +99,9 @@ class Extension(Generic[S, C]):
 
     def __attrs_post_init__(self) -> None:
         check_name(self.name)
-        labels = self.name.partition("/")[0].lower().split(".")
         # SEP-2133, Definition: names with "modelcontextprotocol" or "mcp" as their second label are reserved.
         is_ours = type(self) is not Extension and type(self).__module__.startswith(f"{_OURS}.")
-        if len(labels) > 1 and labels[1] in _OFFICIAL and not is_ours:
+        if reserved_label(self.name.partition("/")[0]) is not None and not is_ours:
             raise ValueError(f"{self.name!r} is reserved for extensions of the specification: use your own domain")
 
     def method(
@@ -150,8 +148,7 @@ class Extension(Generic[S, C]):
             requires_client=requires_client,
             scopes=frozenset(scopes),
         )
-        self._add(row)
-        return row
+        return self._added(row)
 
     def notification(
         self,
@@ -195,15 +192,15 @@ class Extension(Generic[S, C]):
             requires_client=requires_client,
             scopes=frozenset(scopes),
         )
-        self._add(row)
-        return row
+        return self._added(row)
 
-    def _add(self, row: Method) -> None:
+    def _added(self, row: M) -> M:
         if row.name in METHODS:
             raise ValueError(f"the extension {self.name} can't declare {row.name}: it is a method of MCP itself")
         if any(row.name == other.name for other in self._rows):
             raise ValueError(f"the extension {self.name} declares the method {row.name} twice")
         self._rows.append(row)
+        return row
 
     def _register(self, server: Any) -> None:
         """Register the extension's own handlers on ``server``, a `Server` that is being created.

@@ -90,6 +90,12 @@ def is_in_revision(field: attrs.Attribute[Any] | Field, revision: str) -> bool:
     return (first is None or first <= revision) and (last is None or revision <= last)
 
 
+def fault_text(error: BaseException) -> str:
+    """Return the text of ``error``, an exception that a reader of JSON data has raised. A `KeyError` names a missing
+    field."""
+    return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
+
+
 def wire_name(name: str) -> str:
     """Return the JSON name of a Python attribute: its name in camelCase, or ``_meta`` for ``meta``."""
     if name == "meta":

@@ -8,21 +8,18 @@ specification are read strictly, because only their authors know which members a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from operator import methodcaller
 from types import NoneType
-from typing import Any, Final, TypeAlias, cast, get_args, get_origin
+from typing import Any, Final, cast, get_args, get_origin
 
 import attrs
 
 from ..jsonrpc.errors import clean
-from .fields import JSONObject, as_object, union_parts, wire_name
-from .readers import tag_of
+from .fields import JSONObject, as_object, fault_text, union_parts, wire_name
+from .readers import HookOf, tag_of
 from .types import content, elicitation, lifecycle, prompts, resources, sampling, tools
-
-HookFor: TypeAlias = Callable[[Any], Callable[[Any, Any], Any]]
-"""Function that returns the strict reader of a type. The reader takes the data and the type."""
 
 _SHOWN: Final = 5
 _LONGEST_NAME: Final = 80
@@ -42,7 +39,7 @@ class LenientReading:
     The strict readers from ``hook_for`` accept the rest.
     """
 
-    def __init__(self, hook_for: HookFor, limit: int) -> None:
+    def __init__(self, hook_for: HookOf, limit: int) -> None:
         self._hook_for = hook_for
         self._limit = limit
         self._faults: list[str] = []
@@ -82,10 +79,8 @@ class LenientReading:
     def _fault(self, value: Any, kind: Any, place: str) -> Fault | None:
         try:
             self._hook_for(kind)(value, kind)
-        except KeyError as error:
-            return Fault(f"missing {wire_name(error.args[0])!r} @ {place}")
-        except (TypeError, ValueError) as error:
-            return Fault(f"{error} @ {place}")
+        except (KeyError, TypeError, ValueError) as error:
+            return Fault(f"{fault_text(error)} @ {place}")
         return None
 
     def _record_fault(self, fault: Fault, item: Any = None) -> None:

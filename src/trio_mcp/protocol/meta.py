@@ -33,11 +33,19 @@ divides a caller's limits among these names (ruling 11)."""
 ProgressToken: TypeAlias = int | str
 
 _LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_KEY: Final = lazy_pattern(rf"(?:({_LABEL}(?:\.{_LABEL})*)/)?(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
-_RESERVED_LABELS: Final = ("modelcontextprotocol", "mcp")
+PREFIX: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+"""Pattern of the prefix of a key of ``_meta`` or of an extension's name: labels with dots in between."""
+NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_KEY: Final = lazy_pattern(rf"(?:({PREFIX})/)?(?:{NAME})?")
 _DEFINED: Final = frozenset(
     (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, SUBSCRIPTION_ID, RELATED_TASK)
 )
+
+
+def reserved_label(prefix: str) -> str | None:
+    """Return the second label of ``prefix`` if it reserves the prefix for the authors of the specification."""
+    labels = prefix.lower().split(".")
+    return labels[1] if len(labels) > 1 and labels[1] in ("modelcontextprotocol", "mcp") else None
 
 
 def check_meta_keys(meta: Iterable[str] | None) -> None:
@@ -53,10 +61,10 @@ def check_meta_keys(meta: Iterable[str] | None) -> None:
                 f"{key!r} is not a valid key of _meta: write a name like retries or run.id, preferably after your "
                 "reversed domain, as in com.example/retries"
             )
-        labels = (match[1] or "").lower().split(".")
-        if len(labels) > 1 and labels[1] in _RESERVED_LABELS and key not in _DEFINED:
+        label = reserved_label(match[1] or "")
+        if label is not None and key not in _DEFINED:
             raise ValueError(
-                f"the _meta key {key!r} is reserved for MCP, because the second label of its prefix is {labels[1]!r}; "
+                f"the _meta key {key!r} is reserved for MCP, because the second label of its prefix is {label!r}; "
                 "use your own reversed domain, as in com.example/retries"
             )
 
