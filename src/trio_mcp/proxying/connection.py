@@ -38,14 +38,7 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import ProxyClient
-from .extensions import (
-    VOCABULARY,
-    SharedExtensions,
-    cancel_abandoned,
-    is_unknown,
-    wait_for_call_end,
-    with_cancels,
-)
+from .extensions import VOCABULARY, SharedExtensions, cancel_abandoned, is_unknown, wait_for_call_end, with_cancels
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered_capabilities, upstream_error
 from .listening import listen
 from .tenants import Tenants, UpstreamPool
@@ -201,8 +194,7 @@ class ProxyConnection:
     def _adopt(self, downstream: ProxyClient, upstream: Upstream) -> None:
         if not upstream.attach(downstream):
             return
-        if upstream.shared:
-            downstream.mark_shared()
+        downstream.is_shared = upstream.shared
         info = upstream.client.server_info
         if info is not None:
             self._server_info.update({

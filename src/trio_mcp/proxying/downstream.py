@@ -41,6 +41,7 @@ from .extensions import NONE_SHARED, SharedExtensions, is_unknown
 logger = logging.getLogger("trio_mcp")
 
 LOG: Final = "notifications/message"
+COMPLETE: Final = "notifications/elicitation/complete"
 _OVER: Final = "Internal error: the call for which this request was sent has ended"
 
 
@@ -95,11 +96,6 @@ class ForwardedCall:
         self._ids.append(request_id)
         if len(self._ids) > _MAX_IDS:
             del self._known[self._ids.popleft()]
-
-    def record_task(self, task_id: str) -> None:
-        """Record that the upstream server runs this call as the MCP task ``task_id``, and that the proxy waits for this
-        task."""
-        self.task_id = task_id
 
     @property
     def is_cancelled(self) -> bool:
@@ -225,12 +221,12 @@ class Downstream(ABC):
     """True once the client has set a log level."""
 
     @property
-    @abstractmethod
     def legacy(self) -> Revision | None:
         """The protocol revision of the client's handshake; `None` if there was no handshake.
 
         Also `None` if the client gets the upstream server's messages only within calls.
         """
+        return None
 
     @property
     @abstractmethod
@@ -267,12 +263,12 @@ class Downstream(ABC):
         If ``named`` is true, send the update of a resource only to clients that have subscribed to exactly its URI.
         """
 
-    @abstractmethod
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
         """Send the client a notification that the upstream server has sent within the response to ``call``.
 
         ``call`` is a call of the client.
         """
+        call.notify(event)
 
     @abstractmethod
     async def caught_up(self) -> None:
@@ -344,7 +340,9 @@ class ProxyClient(Downstream):
         super().__init__(limits, connection.state, principal, shared_extensions, everybody)
         self.connection = connection
         self._outbox = connection.outbox
-        self._is_shared = False
+        self.is_shared = False
+        """True if other clients use the same upstream connection. Then a log message of the upstream server may belong
+        to another client's call."""
         self._queue = NotificationQueue(
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes),
             self._forward_notification,
@@ -391,13 +389,6 @@ class ProxyClient(Downstream):
         """Record ``level`` as the minimum level of the log messages that the client wants."""
         self._state.set_log_level(level)
         self.level_is_set = True
-
-    def mark_shared(self) -> None:
-        """Record that other clients use the same upstream connection.
-
-        So a log message of the upstream server may belong to another client's call.
-        """
-        self._is_shared = True
 
     def close(self, reason: str) -> None:
         """Close the connection to the client, unless the connection is already ending and sends its last responses."""
@@ -511,7 +502,7 @@ class ProxyClient(Downstream):
         may read no other channel.
         """
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
-        if self._is_shared or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
+        if self.is_shared or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None
         return waiting[0]
 

@@ -29,7 +29,6 @@ from ..protocol.methods import METHODS
 from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.skills import SKILLS_EXTENSION
 from ..protocol.types.tools import TASKS_EXTENSION
-from ..runtime.requests.endings import Endings
 from ..runtime.requests.host import LATER, Decision, Now, RequestHost
 from ..skills.loading import SKILLS
 
@@ -187,12 +186,6 @@ _LEAST_WAIT: Final = 0.001
 """The minimum grace period in seconds. Without a grace period, the call would be cancelled, but the proxy wouldn't wait
 for the upstream server's answer."""
 _CAPABILITY: Final = f"extensions.{CANCEL_ACKNOWLEDGED}"
-
-
-def remember_endings(host: RequestHost) -> None:
-    """Make ``host`` remember how its clients' cancelled calls have ended. The extension `CancelAcknowledged` reports
-    this to clients."""
-    host.endings = Endings(host.alarms, host.limits, CANCELS.max_wait)
 
 
 def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSONObject | None:

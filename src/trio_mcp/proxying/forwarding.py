@@ -16,7 +16,7 @@ import attrs
 from ..auth.credentials import AuthorizationError
 from ..client.requests import forward_request, meta_in
 from ..jsonrpc.codec import frame_notification
-from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
+from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..protocol.converters import NotExpressible, repaired_result, unstructure
 from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST, CapabilityMissing
 from ..protocol.fields import JSONObject
@@ -42,7 +42,7 @@ from ..tasks.task_methods import unknown_task
 from ..tasks.task_state import TaskCancelled
 from .downstream import Downstream, ForwardedCall
 from .extensions import asking_behind, is_unknown, with_cancels
-from .server_requests import translated, translated_result, without_meta
+from .server_requests import translated_params, translated_result, without_meta
 from .tasks import LONGEST_TASK_ID, Owner
 from .upstream import Upstream
 
@@ -260,10 +260,7 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
     request, caller = scope.request, scope.ticket.caller
     not_own = _OF_A_ROUND if request.method.may_ask else _META
     own = {name: value for name, value in request.params.items() if name not in not_own}
-    try:
-        params = translated(own, request.method.params, request.revision, upstream.revision)
-    except ValueError as error:  # NotExpressible is a ValueError
-        raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+    params = translated_params(own, request.method.params, request.revision, upstream.revision)
     meta = {name: value for name, value in request.meta.items() if name not in _OF_ONE_CONNECTION}
     meta |= per_request_fields(request, downstream, upstream)
     if (upstream.shared or downstream.is_connectionless) and not caller.alone:

@@ -23,7 +23,7 @@ from ..jsonrpc.base64url import decode_base64url
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, ProtocolViolation
 from ..protocol.converters import structure_result
-from ..protocol.errors import UPSTREAM_LOST, MethodUnavailable
+from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.param_headers import ParamHeader, param_headers
 from ..protocol.types.prompts import CompleteResult, Completion, Prompt
@@ -47,7 +47,7 @@ from ..server.offers.tools import RegisteredTool
 from ..server.options import NOT_CACHED, CacheHints
 from ..skills.loading import SkillsExtension
 from .forwarding import UPSTREAM_ERRORS, upstream_error
-from .members import Forwarder, each_changed, with_uri
+from .members import Forwarder, each_changed, member_lost, with_uri
 
 if TYPE_CHECKING:
     from ..tasks.host import TaskHost
@@ -339,9 +339,7 @@ class GatewaySkills(SkillsExtension):
         except UPSTREAM_ERRORS as error:
             raise upstream_error(error) from None
         except trio.TooSlowError:
-            raise CodedError(
-                UPSTREAM_LOST, f"{member!r}, a server behind this gateway, did not answer in time"
-            ) from None
+            raise member_lost(member, "did not answer in time") from None
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:

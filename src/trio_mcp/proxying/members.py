@@ -29,7 +29,7 @@ from ..runtime.calls import OnProgress
 from ..runtime.requests.scope import RequestScope
 from ..server.context.input_required import Forwarded
 from ..state.events import NotificationReceived
-from .downstream import LOG, Downstream, ForwardedCall
+from .downstream import COMPLETE, LOG, Downstream, ForwardedCall
 from .extensions import NONE_SHARED
 from .forwarding import forward
 from .upstream import Upstream
@@ -38,7 +38,6 @@ _CANNOT_ASK: Final = "server-initiated requests"
 """Error messages of mcp 2.3 and fastmcp 4.2 for a handler that sends a request to its client, which isn't possible in
 2026-07-28."""
 _CALL_AGAIN: Final = "The gateway is reconnecting to this server in a legacy revision, in which it can ask. Call again."
-_COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
@@ -60,11 +59,6 @@ class GatewayCaller(Downstream):
         )
         self.level_is_set = True
         self._party = exchange.party
-
-    @property
-    def legacy(self) -> Revision | None:
-        """Always `None`, because the client of a gateway gets the messages of a member server only within calls."""
-        return None
 
     @property
     def _latest(self) -> ForwardedCall:
@@ -107,16 +101,12 @@ class GatewayCaller(Downstream):
         """
         if event.method.name == LOG:
             self.log_in_calls(event)
-        elif event.method.name == _COMPLETE and self.urls.complete(event.params):
+        elif event.method.name == COMPLETE and self.urls.complete(event.params):
             for call in tuple(self.calls.values())[-1:]:
                 if event.method.name in call.revision._methods:
                     # the notification contains a lone surrogate, which JSON can't represent
                     with suppress(NotSerializable):
                         call.scope.put(call.scope.notification(event.method.name, event.params))
-
-    def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Send a notification of the member server to the client, within the call to which the notification belongs."""
-        call.notify(event)
 
     def close(self, reason: str) -> None:
         """Do nothing. When a member server is lost, calls to it fail, but the client stays connected to the gateway."""
@@ -201,12 +191,10 @@ class Forwarder:
             try:
                 return await self.group.client(member)
             except MemberUnavailable as error:
-                raise CodedError(
-                    UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is unavailable: it {error.reason}"
-                ) from None
+                raise member_lost(member, f"is unavailable: it {error.reason}") from None
         status = self.group.statuses.get(member)
         state = "gone" if status is None else status.state
-        raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is {state}; try again later")
+        raise member_lost(member, f"is {state}; try again later")
 
     async def forward(self, scope: RequestScope, member: str, named: JSONObject) -> Forwarded:
         """Forward a client's request, which ``scope`` represents, to the member server called ``member``, and return
@@ -225,12 +213,10 @@ class Forwarder:
                     await upstream.admit_level(caller.log_level)
                 result = await forward(scope, caller, upstream, named)
         except trio.TooSlowError:
-            raise CodedError(
-                UPSTREAM_LOST, f"{member!r}, a server behind this gateway, did not answer in time"
-            ) from None
+            raise member_lost(member, "did not answer in time") from None
         except CodedError as error:
             if error.code == UPSTREAM_LOST and client.lost is not None:
-                raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is gone") from None
+                raise member_lost(member, "is gone") from None
             if upstream.cannot_ask_if(error.message):
                 raise CodedError(error.code, f"{error.message} {_CALL_AGAIN}", error.data) from None
             raise
@@ -241,6 +227,11 @@ class Forwarder:
             if upstream.cannot_ask and upstream.is_idle:
                 self.group._reconnect_as_legacy(member)
         return Forwarded(in_catalogue(member, request.method.name, result))
+
+
+def member_lost(member: str, words: str) -> CodedError:
+    """Return the error for a request that ``member`` has not answered. ``words`` say why."""
+    return CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, {words}")
 
 
 def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:

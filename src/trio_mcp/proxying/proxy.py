@@ -15,13 +15,14 @@ from ..connecting.targets import Target, target_of
 from ..hosting.group import Group
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics
+from ..runtime.requests.endings import Endings
 from ..runtime.requests.host import RequestHost
 from ..runtime.transport import ConnectionLost
 from ..server.request_state import StateCipher
 from ..server.servable import RunningCustomServer
 from ..server.server import Server
 from .connection import ProxyConnection
-from .extensions import VOCABULARY, SharedExtensions, remember_endings
+from .extensions import CANCELS, VOCABULARY, SharedExtensions
 from .gateway import Gateway, gateway
 from .tasks import TaskOwners
 from .tenants import OpenUpstream, UpstreamPool
@@ -161,7 +162,8 @@ class Proxy:
         if stateless:
             raise ValueError("a proxy cannot be stateless: leave out stateless=True")
         host = RequestHost(limits or self.limits, load=self._load)
-        remember_endings(host)
+        # Remember how clients' cancelled calls have ended, which the extension `CancelAcknowledged` reports to clients.
+        host.endings = Endings(host.alarms, host.limits, CANCELS.max_wait)
         async with open_service_nursery("the proxy has ended") as nursery:
             await nursery.start(host.run)
             behind: Upstream | UpstreamPool

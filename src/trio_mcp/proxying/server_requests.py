@@ -93,6 +93,17 @@ def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust:
     return _merged(data, unstructure(meant, source), unstructure(meant, target))
 
 
+def translated_params(params: JSONObject, kind: Any, source: Revision, target: Revision) -> JSONObject:
+    """Return the parameters ``params`` of a request, translated as in `translated`.
+
+    Raises `CodedError` (-32602) if they are invalid, or can't be expressed in ``target``.
+    """
+    try:
+        return translated(params, kind, source, target)
+    except ValueError as error:  # NotExpressible is a ValueError
+        raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+
+
 def translated_result(
     data: JSONObject, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None
 ) -> JSONObject:
@@ -228,7 +239,4 @@ def _in_client_terms(respondent: Respondent, method: str, params: JSONObject, re
         params = {**params, "_meta": kept}
     if method not in METHODS:
         return params
-    try:
-        return translated(params, METHODS[method].params, revision, respondent.revision)
-    except ValueError as error:  # NotExpressible is a ValueError
-        raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+    return translated_params(params, METHODS[method].params, revision, respondent.revision)

@@ -137,7 +137,7 @@ class KnownTasks:
         ids: list[str] = []
 
         def on_task(task_id: str) -> None:
-            call.record_task(task_id)
+            call.task_id = task_id
             ids.append(task_id)
             self.waiting[task_id] = call
 

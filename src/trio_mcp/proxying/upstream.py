@@ -35,13 +35,11 @@ from ..runtime.requests.scope import RequestScope, current_request
 from ..runtime.transport import ConnectionLost
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .downstream import Downstream, ForwardedCall, record_request
+from .downstream import COMPLETE, LOG, Downstream, ForwardedCall, record_request
 from .extensions import SKILLS_METHODS, ExtensionFilter, is_unknown
 from .server_requests import Parties, Respondent, ask
 from .tasks import KnownTasks, TaskOwners, WorkingTasks
 
-_COMPLETE: Final = "notifications/elicitation/complete"
-_LOG: Final = "notifications/message"
 _UPDATED: Final = "notifications/resources/updated"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _PROGRESS: Final = "notifications/progress"
@@ -143,10 +141,10 @@ class Upstream(Relay):
         named = event.method.name == _UPDATED and (
             self.has_several_principals or event.params.get("uri") in self._subscribed
         )
-        if event.method.name == _LOG and related_task_of(event.params) is None and self._deliver_log_to_call(event):
+        if event.method.name == LOG and related_task_of(event.params) is None and self._deliver_log_to_call(event):
             return
         concerned = self.tasks.recipients(event.method.name, event.params, self.downstreams)
-        if self.has_several_principals and event.method.name == _COMPLETE:
+        if self.has_several_principals and event.method.name == COMPLETE:
             concerned = [each for each in concerned if each.urls.complete(event.params)]
         for downstream in concerned:
             downstream.put(event, named=named)
