@@ -65,10 +65,6 @@ class TaskClientChannel:
         """The protocol revision of the client's request."""
         return self._request.revision
 
-    def mark_lost(self) -> None:
-        """Record that the client can't respond on this channel any more."""
-        self.is_lost = True
-
     def admits(self, question: InputRequest) -> bool:
         """Return whether the client has declared the capabilities that ``question``, an elicitation, sampling or roots
         request, requires."""
@@ -121,9 +117,6 @@ class CoreQuestions:
 
         In the meantime, send the task's elicitation and sampling requests on ``channel``.
         """
-        record = await self._records.read(scope, task_id)
-        if record is None or record.phase.is_final:
-            return record
         asker = Asker(self, task_id, channel)
         with self._records.change_signal(task_id) as watch:
             try:
@@ -224,7 +217,7 @@ class Asker(Owner):
                     try:
                         yield self.channel.send_question(question, record.id, self, key)
                     except ConnectionLost:
-                        self.channel.mark_lost()
+                        self.channel.is_lost = True
                         return
 
     def _set(self, out: tuple[DetachedCall, ...]) -> None:
@@ -247,24 +240,15 @@ class Asker(Owner):
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
         """Handle the client's response to an input request. See `CallOwner`."""
-        if isinstance(error, ConnectionLost) or _is_busy(error):
-            self.channel.mark_lost()
+        if isinstance(error, ConnectionLost) or (isinstance(error, PeerError) and error.code == TOO_BUSY):
+            # The client is gone, closing or too busy at the moment, so send the input request again, to the next client
+            # that waits for the task's result.
+            self.channel.is_lost = True
             self.ask_again(call)
         else:
-            self._questions.persist(self, call, self._task_id, _encode_answer(result, error))
-
-
-def _is_busy(error: MCPError | None) -> bool:
-    """Return whether the client has refused a request only because it is closing or too busy at the moment.
-
-    Then the input request is sent again, to the next client that waits for the task's result.
-    """
-    return isinstance(error, PeerError) and error.code == TOO_BUSY
-
-
-def _encode_answer(answer: Any, error: MCPError | None) -> bytes:
-    """Encode the client's response to an input request as JSON text for the task record."""
-    return encode_value(answer) if error is None and isinstance(answer, dict) else encode_refusal(error)
+            is_answer = error is None and isinstance(result, dict)
+            answer = encode_value(result) if is_answer else encode_refusal(error)
+            self._questions.persist(self, call, self._task_id, answer)
 
 
 class CoreClient(Asker):

@@ -22,23 +22,13 @@ from ..runtime.requests.runner import RequestRunner
 from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain, UnreadableRecord
 from .core_questions import CoreQuestions
-from .record_views import (
-    EXPIRED,
-    SERVER_STOPPED,
-    TASK_LOST,
-    core_created,
-    extension_created,
-    failure,
-    store_unreachable,
-)
+from .record_views import EXPIRED, SERVER_STOPPED, core_created, extension_created, store_unreachable
 from .record_writers import MessageWriter, OutcomeReplies, OutcomeWriter
-from .records import TaskRecords
+from .records import TaskRecords, expired
 from .request_task import RUNS_ELSEWHERE, RequestTask, new_holder
 from .task_methods import OwnTasks
-from .transitions import with_outcome
 
 if TYPE_CHECKING:
-    from ..concurrency.fair_share import Caller
     from ..runtime.limits import Load
     from ..runtime.requests.host import RequestHandler, RequestHost
     from ..state.connection import ConnectionState
@@ -348,9 +338,8 @@ class TaskHost:
         self.in_background(self._expire, task)
 
     async def _expire(self, task: RequestTask) -> None:
-        outcome = failure(TASK_LOST, EXPIRED)
         with trio.move_on_after(_SHORT_TIME):  # if storing takes longer, `TaskHost.remove` stores the outcome later
-            await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
+            await self.change(task, expired)
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
     # Changes
@@ -480,8 +469,8 @@ class LiveTasks:
         """This process's tasks that don't run yet, by id: claimed tasks, and new tasks whose request isn't answered
         yet. The leases of these tasks are renewed as well."""
         self._places = 0
-        self._callers = Counter[object]()
-        self._parts: Counter[Caller] = Counter()
+        self._held = Counter[object]()
+        """Numbers of places, by caller, and by part of a caller."""
         self._emptied = trio.lowlevel.ParkingLot()
 
     def __len__(self) -> int:
@@ -509,7 +498,7 @@ class LiveTasks:
         (-31000) if there is no place.
         """
         most = self._settings.max_running if alone else self._settings.max_running_of_caller
-        held = self._callers[task.caller] + (0 if task.part is None else self._parts[task.part])
+        held = sum(self._held[holder] for holder in _holders(task))
         if self._places >= self._settings.max_running or held >= most:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are running; try again later")
         self.reserve(task)
@@ -519,21 +508,16 @@ class LiveTasks:
         positive."""
         self._places += 1
         self._load.tasks += 1
-        self._callers[task.caller] += 1
-        if task.part is not None:
-            self._parts[task.part] += 1
+        self._held.update(_holders(task))
 
     def release(self, task: RequestTask) -> None:
         """Undo `admit` or `reserve`: stop counting ``task`` as a running background task."""
         self._places -= 1
         self._load.tasks -= 1
-        self._callers[task.caller] -= 1
-        if not self._callers[task.caller]:
-            del self._callers[task.caller]
-        if task.part is not None:
-            self._parts[task.part] -= 1
-            if not self._parts[task.part]:
-                del self._parts[task.part]
+        for holder in _holders(task):
+            self._held[holder] -= 1
+            if not self._held[holder]:
+                del self._held[holder]
 
     def remove(self, task: RequestTask) -> None:
         """Remove a background task that has ended in this process, and stop counting it as running."""
@@ -546,6 +530,11 @@ class LiveTasks:
         """Wait until no background task is running in this process."""
         while self.by_id:
             await self._emptied.park()
+
+
+def _holders(task: RequestTask) -> tuple[object, ...]:
+    """Return whose places ``task`` takes: its caller's, and if known those of a part of its caller."""
+    return (task.caller,) if task.part is None else (task.caller, task.part)
 
 
 async def _reject_request(*_: object, **__: object) -> NoReturn:

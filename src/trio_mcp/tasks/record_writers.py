@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..state.requests import InboundRequest
-    from ..stores.task_store import Outcome, TaskRecord
+    from ..stores.task_store import Outcome
     from .records import TaskRecords, Transition
     from .request_task import RequestTask
 
@@ -185,11 +185,9 @@ class MessageWriter:
         if message is None:
             return
         with suppress(Exception):  # already logged; the task's next status message replaces this message
+            # If code other than the handler does the task's work, that code sets the status messages.
             await self._records.change(
-                task.id, task.holder, lambda record, now: _with_own_message(record, now, message)
+                task.id,
+                task.holder,
+                lambda record, now: None if record.is_external else with_message(record, now, message),
             )
-
-
-def _with_own_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
-    # If code other than the handler does the task's work, that code sets the status messages.
-    return None if record.is_external else with_message(record, now, message)

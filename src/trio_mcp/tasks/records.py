@@ -99,7 +99,7 @@ class TaskRecords:
         is_overdue = record.expires_at is not None and record.expires_at <= kept.now and record.leased_until < kept.now
         if is_overdue and not record.phase.is_final:
             # The task's time to live is over and no process runs the task, so store here that it has ended.
-            return await self.change(task_id, None, _expired)
+            return await self.change(task_id, None, expired)
         return record
 
     async def page(self, scope: str, cursor: str | None, limit: int) -> RecordPage:
@@ -385,5 +385,6 @@ def _position(cursor: str) -> TaskCursor:
     return int(place), task_id
 
 
-def _expired(record: TaskRecord, now: int) -> TaskRecord | None:
+def expired(record: TaskRecord, now: int) -> TaskRecord | None:
+    """Return the record of a background task whose time to live is over."""
     return with_outcome(record, now, failure(TASK_LOST, EXPIRED), EXPIRED)
