@@ -17,8 +17,7 @@ from tests.torture.runs import CLIENT, HERE, LIMIT, NAMES, PATIENCE, SERVER, out
 
 from trio_mcp.connecting.stdio import Command
 from trio_mcp.torture import client_scenarios, server_scenarios
-from trio_mcp.torture.client_scenarios import CLIENT_SCENARIOS
-from trio_mcp.torture.client_under_test import ClientUnderTest
+from trio_mcp.torture.client_scenarios import CLIENT_SCENARIOS, ClientUnderTest
 from trio_mcp.torture.scenarios import ERAS, Era, Scenario
 from trio_mcp.torture.server_scenarios import SERVER_SCENARIOS
 from trio_mcp.torture.server_under_test import TOOLS, ServerUnderTest, find_tools

@@ -15,8 +15,7 @@ import trio
 from ..classes import evolve
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject, as_object
-from .peers import PROMPTLY, QUIET
-from .scenarios import Failed, Skipped, load_scenarios
+from .scenarios import PROMPTLY, QUIET, Failed, Skipped, load_scenarios
 from .server_under_test import TortureClient, text_of
 
 _EXIT: Final = 5.0

@@ -21,8 +21,7 @@ from ..runtime.outbox import Outbox
 from ..runtime.transport import Frame, FramedTransport, ReplyLost, Transport
 from ..testing.scripted_sides import ScriptedClient
 from ..transports.process import ProcessTransport
-from .peers import PROMPTLY, TorturePeer
-from .scenarios import Era, Failed, Need, Skipped, UnderTest, read_texts
+from .scenarios import PROMPTLY, Era, Failed, Need, Skipped, TorturePeer, UnderTest, read_texts
 
 _POLL: Final = 0.02
 _LONGEST: Final = 45.0

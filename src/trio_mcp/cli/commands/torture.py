@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from ...torture.client_scenarios import CLIENT_SCENARIOS
-from ...torture.client_under_test import ClientUnderTest
+from ...torture.client_scenarios import CLIENT_SCENARIOS, ClientUnderTest
 from ...torture.scenarios import ERAS, Era, ScenarioOutcome, UnderTest, run_scenarios
 from ...torture.server_scenarios import SERVER_SCENARIOS
 from ...torture.server_under_test import TOOLS, ServerUnderTest, find_tools
