@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import attrs
 import trio
@@ -71,9 +71,6 @@ from .protocol.types.prompts import Prompt
 from .protocol.types.resources import Resource, ResourceTemplate
 from .protocol.types.tools import Tool
 from .skills import loading as of_skills
-
-if TYPE_CHECKING:
-    from .hosting.pins import PinSource, ToolPins
 
 __all__ = [
     "Catalogue",
@@ -226,16 +223,21 @@ def context_method(
 
 
 def open_function(
-    function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V], name: str
+    function: Callable[P, AbstractAsyncContextManager[Any]],
+    view: type[V],
+    name: str,
+    adapted: Callable[[HandlerLoop, Any], Any] | None = None,
 ) -> Callable[P, AbstractAsyncContextManager[V]]:
     """Return an asyncio version of ``function``, which opens a client or a group. The asyncio version yields the client
-    or group wrapped in the class ``view``."""
+    or group wrapped in the class ``view``. ``adapted`` converts the positional arguments."""
 
     @async_with_only(name)
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[V]:
         def manager() -> AbstractAsyncContextManager[Any]:
-            return function(*args, **HandlerLoop(running_loop()).adapt(kwargs))
+            loop = HandlerLoop(running_loop())
+            given: Any = args if adapted is None else [adapted(loop, each) for each in args]
+            return function(*given, **loop.adapt(kwargs))
 
         return AsyncBridgedContext(manager, view, TrioPortal.start)
 
@@ -372,22 +374,10 @@ class Group(Wrapper):
         return Catalogue(self._original.catalogue, self._begin)
 
 
-@async_with_only("group")
-@wrapping(of_group.open_group)
-def open_group(
-    members: Mapping[str, MemberDescription] | None = None,
-    /,
-    *,
-    max_name_length: int | None = None,
-    pin: ToolPins | PinSource | None = None,
-    **options: Unpack[ClientOptions],
-) -> AbstractAsyncContextManager[Group]:
-    def manager() -> AbstractAsyncContextManager[Any]:
-        loop = HandlerLoop(running_loop())
-        described = {name: _described(loop, description) for name, description in (members or {}).items()}
-        return of_group.open_group(described, max_name_length=max_name_length, pin=pin, **_adapted(loop, options))
-
-    return AsyncBridgedContext(manager, Group, TrioPortal.start)
+def _described_members(
+    loop: HandlerLoop, members: Mapping[str, MemberDescription] | None
+) -> dict[str, MemberDescription]:
+    return {name: _described(loop, description) for name, description in (members or {}).items()}
 
 
 def _described(loop: HandlerLoop, description: MemberDescription) -> MemberDescription:
@@ -395,8 +385,7 @@ def _described(loop: HandlerLoop, description: MemberDescription) -> MemberDescr
     if isinstance(target, Address):  # the hooks for HTTP requests run in the event loop, like callbacks
         hooks = loop.adapt({"on_request": target.on_request, "on_response": target.on_response})
         target = attrs.evolve(target, **hooks)
-    return attrs.evolve(description, target=target, options=_adapted(loop, description.options))
+    return attrs.evolve(description, target=target, options=cast("ClientOptions", loop.adapt({**description.options})))
 
 
-def _adapted(loop: HandlerLoop, options: ClientOptions) -> ClientOptions:
-    return cast("ClientOptions", loop.adapt({**options}))
+open_group = open_function(of_group.open_group, Group, "group", _described_members)

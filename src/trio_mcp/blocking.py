@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import attrs
 import trio
@@ -64,9 +64,6 @@ from .protocol.types.prompts import Prompt
 from .protocol.types.resources import Resource, ResourceTemplate
 from .protocol.types.tools import Tool
 from .skills import loading as of_skills
-
-if TYPE_CHECKING:
-    from .hosting.pins import PinSource, ToolPins
 
 __all__ = [
     "Catalogue",
@@ -190,16 +187,19 @@ def context_method(
 
 
 def open_function(
-    function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V]
+    function: Callable[P, AbstractAsyncContextManager[Any]],
+    view: type[V],
+    adapted: Callable[[Any], Any] | None = None,
 ) -> Callable[P, AbstractContextManager[V]]:
     """Return a blocking version of ``function``, which opens a client or a group. The blocking version yields the
-    client or group wrapped in the class ``view``."""
+    client or group wrapped in the class ``view``. ``adapted`` converts the positional arguments."""
 
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[V]:
         check_keywords(function, kwargs)
         open_in_trio = cast("Callable[..., AbstractAsyncContextManager[Any]]", function)
-        return BridgedContext(lambda: open_in_trio(*args, **with_threaded_handlers(kwargs)), view, TrioPortal.start)
+        given: Any = args if adapted is None else [adapted(each) for each in args]
+        return BridgedContext(lambda: open_in_trio(*given, **with_threaded_handlers(kwargs)), view, TrioPortal.start)
 
     return opened
 
@@ -334,27 +334,12 @@ class Group(Wrapper):
         return Catalogue(self._original.catalogue, self._begin)
 
 
-@wrapping(of_group.open_group)
-def open_group(
-    members: Mapping[str, MemberDescription] | None = None,
-    /,
-    *,
-    max_name_length: int | None = None,
-    pin: ToolPins | PinSource | None = None,
-    **options: Unpack[ClientOptions],
-) -> AbstractContextManager[Group]:
-    check_keywords(of_group.open_group, options)
-    described = {name: _described(description) for name, description in (members or {}).items()}
-    return BridgedContext(
-        lambda: of_group.open_group(described, max_name_length=max_name_length, pin=pin, **_adapted(options)),
-        Group,
-        TrioPortal.start,
-    )
+def _described_members(members: Mapping[str, MemberDescription] | None) -> dict[str, MemberDescription]:
+    return {name: _described(description) for name, description in (members or {}).items()}
 
 
 def _described(description: MemberDescription) -> MemberDescription:
-    return attrs.evolve(description, options=_adapted(description.options))
+    return attrs.evolve(description, options=cast("ClientOptions", with_threaded_handlers({**description.options})))
 
 
-def _adapted(options: ClientOptions) -> ClientOptions:
-    return cast("ClientOptions", with_threaded_handlers({**options}))
+open_group = open_function(of_group.open_group, Group, _described_members)

@@ -27,7 +27,7 @@ class TimeLimit:
     def __init__(
         self, scope: trio.CancelScope, seconds: float, latest: float, outer_deadline: float, *, renewed: bool
     ) -> None:
-        self._scope = scope
+        self.scope = scope
         self._seconds = self._left = seconds
         self._latest = latest
         self.never_after = min(latest, outer_deadline)
@@ -44,12 +44,12 @@ class TimeLimit:
 
     def _run(self) -> None:
         self._due = trio.current_time() + self._left
-        self._scope.deadline = min(self._due, self._latest)
+        self.scope.deadline = min(self._due, self._latest)
 
     @property
     def deadline(self) -> float:
         """Time on trio's clock at which the scope is cancelled, unless the limit is restarted or paused before."""
-        return self._scope.deadline
+        return self.scope.deadline
 
     def restart(self) -> None:
         """Restart the time limit, because a progress notification has arrived.
@@ -65,7 +65,7 @@ class TimeLimit:
         """Pause the time limit until `resume` has been called as often as `pause`."""
         if not self._pauses:
             self._left = max(self._due - trio.current_time(), 0)
-            self._scope.deadline = self._latest
+            self.scope.deadline = self._latest
         self._pauses += 1
 
     def resume(self) -> None:
@@ -78,33 +78,27 @@ class TimeLimit:
             self._run()
 
 
-class HandlerLimit:
+class HandlerLimit(TimeLimit):
     """A time limit of ``seconds`` for a handler that runs in the cancel scope ``scope``.
 
     While the client's user is asked for input, the limit is paused, like the limit of a client's `fail_after_work`.
     """
 
     def __init__(self, seconds: float, outer: HandlerLimit | None = None) -> None:
-        self.scope = trio.CancelScope()
+        super().__init__(trio.CancelScope(), seconds, math.inf, math.inf, renewed=False)
         self.outer = outer
         """The time limit around this one, which pauses together with it. `None` for the outermost limit."""
-        self._limit = TimeLimit(self.scope, seconds, math.inf, math.inf, renewed=False)
         self._moved = trio.Event()
-
-    @property
-    def deadline(self) -> float:
-        """The time on trio's clock at which the handler is cancelled. It moves if the limit is paused."""
-        return self._limit.deadline
 
     @contextmanager
     def paused(self) -> Generator[None]:
         """Pause the time limit while the ``with`` block runs."""
-        self._limit.pause()
+        self.pause()
         try:
             with nullcontext() if self.outer is None else self.outer.paused():
                 yield
         finally:
-            self._limit.resume()
+            self.resume()
             self._moved.set()
 
     async def wait_until_over(self) -> None:

@@ -163,41 +163,29 @@ def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) ->
     return Address(what) if isinstance(what, str) else Command(what)
 
 
-@asynccontextmanager
-async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[FramedTransport]:
+def open_messages(target: Target, modern: str | None) -> AbstractAsyncContextManager[FramedTransport]:
     """Open a transport to the server at ``target``. It is closed at the end of the block.
 
     ``modern`` is the revision of messages without a session, which HTTP needs; `None` for messages of a legacy client.
     Raises the errors of the `open_*` function for this target.
     """
     if isinstance(target, Command):
-        async with open_process(target) as transport:
-            yield transport
-    elif isinstance(target, Address):
-        async with _open_address(target, modern) as transport:
-            yield transport
-    else:
-        ours, theirs = memory_transports()
-        async with open_server(target.server, theirs, stateless=target.stateless):
-            yield ours
+        return open_process(target)
+    if isinstance(target, InMemory):
+        return _open_in_memory(target)
+    opening, url, scheme = Opening(ClientSettings()), target.url, urlsplit(target.url).scheme
+    if scheme in ("tcp", "unix"):
+        return open_lines(url, partial(_connect, url), opening)
+    if scheme in ("ws", "wss"):
+        return open_websocket_messages(url, target.ssl_context, target.headers, target.auth, target.dial, opening)
+    return _open_over_http(target, modern, opening)
 
 
 @asynccontextmanager
-async def _open_address(address: Address, modern: str | None) -> AsyncGenerator[FramedTransport]:
-    opening, url, scheme = Opening(ClientSettings()), address.url, urlsplit(address.url).scheme
-    headers, ssl_context, auth = address.headers, address.ssl_context, address.auth
-    if scheme in ("tcp", "unix"):
-        async with open_lines(url, partial(_connect, url), opening) as transport:
-            yield transport
-    elif scheme in ("ws", "wss"):
-        async with open_websocket_messages(url, ssl_context, headers, auth, address.dial, opening) as transport:
-            yield transport
-    else:
-        hooks = hooks_of(url, address.on_request, address.on_response, address.dial)
-        opened = open_http_messages(url, headers, ssl_context, True, auth, address.cookies, opening, hooks)
-        async with opened as (transport, sessions):
-            sessions.modern = modern
-            yield transport
+async def _open_in_memory(target: InMemory) -> AsyncGenerator[FramedTransport]:
+    ours, theirs = memory_transports()
+    async with open_server(target.server, theirs, stateless=target.stateless):
+        yield ours
 
 
 async def _connect(url: str) -> trio.SocketStream:
@@ -205,3 +193,13 @@ async def _connect(url: str) -> trio.SocketStream:
     if parts.scheme == "unix":
         return await connect_unix(socket_path(unquote(parts.path)))
     return await trio.open_tcp_stream(cast("str", parts.hostname), cast("int", parts.port))
+
+
+@asynccontextmanager
+async def _open_over_http(address: Address, modern: str | None, opening: Opening) -> AsyncGenerator[FramedTransport]:
+    url, headers, ssl_context, auth = address.url, address.headers, address.ssl_context, address.auth
+    hooks = hooks_of(url, address.on_request, address.on_response, address.dial)
+    opened = open_http_messages(url, headers, ssl_context, True, auth, address.cookies, opening, hooks)
+    async with opened as (transport, sessions):
+        sessions.modern = modern
+        yield transport

@@ -285,7 +285,7 @@ async def _renew(sessions: Sessions, client: Client) -> None:
                 await renew_session(client)
                 opened, failures = trio.current_time(), 0
                 continue
-            raise HTTPError(None, f"the server did not open a session within {timeout:g} s")  # noqa: TRY301 - handled as one
+            raise HTTPError(None, f"the server did not open a session within {timeout:g} s")
         except MCPError as error:
             logger.log(logging.DEBUG if failures else logging.WARNING, "no new session: %s", error)
             sessions.fail(error)

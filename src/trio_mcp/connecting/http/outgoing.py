@@ -123,14 +123,13 @@ class Sessions:
             if self._failure is not None:
                 raise copy.copy(self._failure)
 
-    def lose(self, session: Session, error: MCPError) -> bool:
-        """Record that the server has lost ``session``. ``error`` is the error that shows the loss.
+    def lose(self, session: Session, error: MCPError) -> None:
+        """Record that the server has lost ``session``. ``error`` is the error that shows the loss. Idempotent.
 
-        Return false if it was already marked. After three lost sessions without any reply, the waiting messages fail
-        with ``error``.
+        After three lost sessions without any reply, the waiting messages fail with ``error``.
         """
         if session.over.is_set():
-            return False
+            return
         session.over.set()
         session.opened.set()
         if session is self.current:
@@ -139,7 +138,6 @@ class Sessions:
                 self._request_session()
             else:
                 self.fail(error)
-        return True
 
     def _request_session(self) -> None:
         self.is_wanted = True

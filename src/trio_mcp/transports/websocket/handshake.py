@@ -226,6 +226,14 @@ def _check_version(version: bytes) -> None:
         raise _no_websocket("HTTP/1.0 doesn't support the upgrade to a WebSocket: use HTTP/1.1")
 
 
+def _bad_request(reason: str) -> Rejection:
+    return Rejection(HTTPStatus.BAD_REQUEST, reason)
+
+
+def _too_large(reason: str) -> Rejection:
+    return Rejection(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
+
+
 def _no_websocket(reason: str) -> Rejection:
     return Rejection(HTTPStatus.UPGRADE_REQUIRED, reason, Upgrade="websocket", Connection="Upgrade, close")
 
@@ -235,9 +243,7 @@ async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> byt
     while HEAD_END.search(received, searched) is None:
         searched = max(0, len(received) + 1 - _LONGEST_END)
         if len(received) > _LONGEST_HEAD:
-            raise Rejection(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers are longer than {_LONGEST_HEAD} bytes"
-            )
+            raise _too_large(f"the headers are longer than {_LONGEST_HEAD} bytes")
         try:
             data = await stream.receive_some(_READ)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -249,29 +255,25 @@ async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> byt
             raise ConnectionLost("the connection was closed before a request arrived")
         received += data
         if not 65 <= received[0] <= 90:
-            raise Rejection(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
+            raise _bad_request("this is not an HTTP request")
     return received
 
 
 def _parse(received: bytearray) -> h11.Request:
     if received.count(b"\n") > _MOST_HEADERS + 2:
-        raise Rejection(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request has more than {_MOST_HEADERS} headers"
-        )
+        raise _too_large(f"the request has more than {_MOST_HEADERS} headers")
     parser = h11.Connection(h11.SERVER)
     parser.receive_data(bytes(received))
     try:
         event = parser.next_event()
         end = parser.next_event()
     except h11.RemoteProtocolError as error:
-        raise Rejection(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
+        raise _bad_request(f"malformed HTTP request: {error}") from None
     assert isinstance(event, h11.Request), "the head is complete"
     # RFC 6455 section 4.1: the client MUST wait for the response before it sends more.
     # If a frame arrived with the request, trio-websocket would process this frame only after the next frame.
     if event.method == b"GET" and (not isinstance(end, h11.EndOfMessage) or parser.trailing_data[0]):
-        raise Rejection(
-            HTTPStatus.BAD_REQUEST, "the client must wait for the response to its upgrade request before it sends more"
-        )
+        raise _bad_request("the client must wait for the response to its upgrade request before it sends more")
     return event
 
 
@@ -299,11 +301,9 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
     except ValueError:
         size = 0
     if size != _KEY_BYTES:  # RFC 6455 section 4.2.1 requires a key of 16 bytes
-        raise Rejection(HTTPStatus.BAD_REQUEST, "the Sec-WebSocket-Key must be 16 bytes in base64")
+        raise _bad_request("the Sec-WebSocket-Key must be 16 bytes in base64")
     if SUBPROTOCOL not in request.tokens("sec-websocket-protocol"):
-        raise Rejection(
-            HTTPStatus.BAD_REQUEST, f"the Sec-WebSocket-Protocol header must offer the subprotocol {SUBPROTOCOL!r}"
-        )
+        raise _bad_request(f"the Sec-WebSocket-Protocol header must offer the subprotocol {SUBPROTOCOL!r}")
 
 
 async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
