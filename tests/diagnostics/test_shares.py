@@ -142,8 +142,8 @@ def test_suppressed_log_records_are_summarised_at_the_end_of_serving() -> None:
     for line in range(3):
         for _ in range(BURST + 1):
             log.log(log.shares.unattributed, f"line {line}", line=line)
-    assert len(log.shares.rest()) == 3
-    assert log.shares.rest() == []
+    assert len(log.shares.due(at_end=True)) == 3
+    assert log.shares.due(at_end=True) == []
 
 
 def test_number_of_source_lines_that_the_log_limiter_counts_is_bounded() -> None:

@@ -87,7 +87,7 @@ class Writer:
             if last:
                 del self._shares[shares]
         if last:
-            for record in shares.rest():
+            for record in shares.due(at_end=True):
                 self.put_record(record)
 
     def put_record(self, record: logging.LogRecord) -> None:

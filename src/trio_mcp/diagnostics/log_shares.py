@@ -220,16 +220,17 @@ class LogShares:
         with _lock:
             return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
 
-    def due(self) -> list[logging.LogRecord]:
+    def due(self, *, at_end: bool = False) -> list[logging.LogRecord]:
         """Return the reports of suppressed log records that must be written now.
 
-        There is one for each kind of log records whose time window is over, with the number of suppressed records.
+        There is one for each kind of log records whose time window is over, with the number of suppressed records. With
+        ``at_end``, return all remaining reports, even if their time windows aren't over.
         """
         told = list[_Report]()
         if self._holding:  # first check without the lock whether log records were suppressed, which is rare
             now = self._clock()
             with _lock:
-                while self._holding and self._holding[0][0] <= now:
+                while self._holding and (at_end or self._holding[0][0] <= now):
                     self._report(heapq.heappop(self._holding)[2], now, told)
         return [_record_of(*one) for one in told]
 
@@ -241,14 +242,6 @@ class LogShares:
             for count in share.counts.values():
                 self._report(count, now, told)
             share.counts.clear()
-        return [_record_of(*one) for one in told]
-
-    def rest(self) -> list[logging.LogRecord]:
-        """Return all remaining reports of suppressed log records, even if their time windows aren't over."""
-        told = list[_Report]()
-        with _lock:
-            while self._holding:
-                self._report(heapq.heappop(self._holding)[2], self._clock(), told)
         return [_record_of(*one) for one in told]
 
     def _report(self, count: _KindCount, now: float, reports: list[_Report]) -> None:

@@ -161,7 +161,15 @@ class ScriptedServer(ScriptedPeer):
                     await self.expect({"method": "notifications/initialized", ...: ...})
                     return message
                 case {"method": "server/discover", "id": _} if opening == "server/discover":
-                    await self.answer(message, _discovered(revision, capabilities or {}))
+                    discovered = {
+                        "resultType": "complete",
+                        "supportedVersions": [revision],
+                        "capabilities": capabilities or {},
+                        "ttlMs": 0,
+                        "cacheScope": "private",
+                        "_meta": {SERVER_INFO: _SERVER_INFO},
+                    }
+                    await self.answer(message, discovered)
                     return message
                 case {"method": "initialize" | "server/discover", "id": _}:
                     await self.refuse(message, METHOD_NOT_FOUND, "Method not found")
@@ -202,17 +210,6 @@ class ScriptedServer(ScriptedPeer):
         """Send a request from the server to the client (legacy protocol revisions only)."""
         message: JSONObject = {"id": request_id, "method": method}
         await self.send(message if params is None else {**message, "params": params})
-
-
-def _discovered(revision: str, capabilities: JSONObject) -> JSONObject:
-    return {
-        "resultType": "complete",
-        "supportedVersions": [revision],
-        "capabilities": capabilities,
-        "ttlMs": 0,
-        "cacheScope": "private",
-        "_meta": {SERVER_INFO: _SERVER_INFO},
-    }
 
 
 Script: TypeAlias = Callable[[ScriptedServer], Awaitable[None]]

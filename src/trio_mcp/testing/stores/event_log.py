@@ -23,8 +23,6 @@ from .tested_storage import (
     run_concurrently,
 )
 
-_NUMBERS = (1, 2, 3)
-
 
 class _HolderTests(TestedStorage):
     """Tests of `EventLog.open`, `EventLog.take_over` and `EventLog.finish_dead`."""
@@ -245,7 +243,7 @@ class _AppendTests(TestedStorage):
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             before = await log.stream()
-            for holder, first in product(("you", "", "ME", "me\0"), _NUMBERS):
+            for holder, first in product(("you", "", "ME", "me\0"), (1, 2, 3)):
                 assert await log.append(first, [b"a"], holder=holder, note=b"note", finish=True) is False
             assert await log.stream() == before
             assert await log.lines() == []
