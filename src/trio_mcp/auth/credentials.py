@@ -148,7 +148,6 @@ class ClientAuth(Protocol):
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """Matches a bearer token (RFC 6750 section 2.1)."""
-_MOST_BEARER_ATTEMPTS: Final = 2
 
 
 def _is_token(_: Any, __: Any, token: Secret) -> None:
@@ -196,7 +195,7 @@ class _BearerCredentials:
 
     async def refused(self, request: RefusedRequest) -> None:
         is_old = request.status == HTTPStatus.UNAUTHORIZED and not isinstance(self._token, str)
-        if is_old and request.attempt < _MOST_BEARER_ATTEMPTS and await self.headers("GET") != request.sent:
+        if is_old and request.attempt == 1 and await self.headers("GET") != request.sent:
             return
         raise AuthorizationError(f"the server refused the token with HTTP status {request.status}")
 

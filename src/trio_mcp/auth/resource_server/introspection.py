@@ -16,7 +16,7 @@ from ...classes import frozen
 from ...jsonrpc.codec import check_levels
 from ...runtime.peer import Principal
 from ...transports.http_client.origins import host_names
-from ..fetching import Fetch, Fetched, Fetcher, FetchFailed
+from ..fetching import Fetch, Fetcher, FetchFailed
 from ..signing import ASSERTION_TYPE, basic_credentials, client_assertion
 from .verification import (
     BuiltInVerifier,
@@ -149,11 +149,25 @@ class _Introspection:
         return principal
 
     async def _answer(self, token: str) -> Mapping[str, Any]:
+        """Return the issuer's introspection response for a token (RFC 7662 section 2.2).
+
+        Raises `VerifierUnavailable` for an error or an invalid response, since the token may still be valid: for
+        example, the credentials of this server may be wrong.
+        """
         try:
             fetched = await self._fetcher.fetch(self._request(token))
         except FetchFailed as error:
             raise VerifierUnavailable(str(error)) from None
-        return _read(fetched, self._settings.endpoint)
+        if fetched.status != HTTPStatus.OK:
+            raise VerifierUnavailable(f"{self._settings.endpoint}: status {fetched.status}")
+        try:
+            answer: object = msgspec.json.decode(fetched.body)
+            check_levels(fetched.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise VerifierUnavailable(f"{self._settings.endpoint}: the response must be a JSON object")
+        return cast("dict[str, Any]", answer)
 
     def _request(self, token: str) -> Fetch:
         settings = self._settings
@@ -174,21 +188,3 @@ class _Introspection:
             content_type="application/x-www-form-urlencoded",
             secrets_of=self._issuer,
         )
-
-
-def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
-    """Return the issuer's introspection response for a token (RFC 7662 section 2.2).
-
-    Raises `VerifierUnavailable` for an error or an invalid response, since the token may still be valid: for example,
-    the credentials of this server may be wrong.
-    """
-    if fetched.status != HTTPStatus.OK:
-        raise VerifierUnavailable(f"{endpoint}: status {fetched.status}")
-    try:
-        answer: object = msgspec.json.decode(fetched.body)
-        check_levels(fetched.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict):
-        raise VerifierUnavailable(f"{endpoint}: the response must be a JSON object")
-    return cast("dict[str, Any]", answer)

@@ -18,7 +18,6 @@ from .keys import ASYMMETRIC, FetchedKeys, FixedKeys, KeySource, check_extra, ch
 from .verification import (
     BuiltInVerifier,
     ExpectedClaims,
-    Signed,
     Untrusted,
     VerifyingObject,
     audiences,
@@ -143,7 +142,11 @@ class _SignatureCheck:
 
     async def _checked(self, token: str) -> Principal:
         signed = read_signed(token, self._algorithms, _LONGEST)
-        self._check_type(signed)
+        kind = signed.header.get("typ", "JWT")
+        if not isinstance(kind, str) or kind.lower() not in self._types:  # RFC 9068 section 4
+            raise Untrusted(
+                f"the type (typ) of the token must be at+jwt, not {kind!a:.100} (see JWTVerifier.require_typ)"
+            )
         claims, expected = signed.claims, self._expected
         # Check the signature before reading untrusted claims in detail.
         # The issuer is compared literally, so untrusted tokens don't cause additional fetches of keys.
@@ -156,10 +159,3 @@ class _SignatureCheck:
             raise Untrusted("the token has no expiry (exp)")
         expected.check_times(claims, self._now())
         return expected.principal(claims, issuer)
-
-    def _check_type(self, signed: Signed) -> None:
-        kind = signed.header.get("typ", "JWT")
-        if not isinstance(kind, str) or kind.lower() not in self._types:  # RFC 9068 section 4
-            raise Untrusted(
-                f"the type (typ) of the token must be at+jwt, not {kind!a:.100} (see JWTVerifier.require_typ)"
-            )

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -189,28 +189,20 @@ _DEADLINE: Final = 10.0
 """The number of seconds within which the issuer has to respond."""
 
 
-class KeySource(Protocol):
-    """Interface for the public keys of one issuer, with which token signatures are checked."""
-
-    async def has_signed(self, signed: Signed) -> bool:
-        """Return whether a token was signed with one of the issuer's keys. Raises `VerifierUnavailable` if the keys
-        can't be fetched now."""
-        ...
-
-
 @frozen
 class FixedKeys:
-    """A `KeySource` with a fixed set of keys."""
+    """A fixed set of public keys, with which the signatures of tokens are checked."""
 
     _keys: Sequence[VerificationKey]
 
     async def has_signed(self, signed: Signed) -> bool:
-        """Return whether a token was signed with one of the keys in this object: see `KeySource`."""
+        """Return whether a token was signed with one of the keys in this object."""
         return any(key.has_signed(signed) for key in self._keys if _may_be(key, signed))
 
 
 class FetchedKeys:
-    """A `KeySource` whose keys are fetched from ``issuer`` with the function ``fetch``.
+    """The public keys of ``issuer``, with which the signatures of tokens are checked. The function ``fetch`` fetches
+    them.
 
     Keys are fetched before the first check, when they are old, and for a signature that none of the known keys has
     made; in any case at most once in half a minute. Known keys stay valid while the issuer doesn't respond.
@@ -227,8 +219,8 @@ class FetchedKeys:
         self._asking = trio.Lock()
 
     async def has_signed(self, signed: Signed) -> bool:
-        """Return whether a token was signed with one of the issuer's keys, which are fetched if necessary: see
-        `KeySource`."""
+        """Return whether a token was signed with one of the issuer's keys, which are fetched if necessary. Raises
+        `VerifierUnavailable` if they can't be fetched now."""
         if trio.current_time() >= self._got_at + _MAX_AGE and not (self._keys and self._asking.locked()):
             await self._refresh()  # one caller waits for the new keys, and the other callers use the old keys
         if not self._keys:
@@ -268,6 +260,10 @@ class FetchedKeys:
                     logger.warning("the keys of %s cannot be fetched: %s", self._issuer, error)
                 return
             logger.warning("the keys of %s cannot be fetched: no answer within %g s", self._issuer, _DEADLINE)
+
+
+KeySource: TypeAlias = FixedKeys | FetchedKeys
+"""The public keys of one issuer."""
 
 
 def _may_be(key: VerificationKey, signed: Signed) -> bool:
