@@ -20,7 +20,7 @@ from tests.serving.http.scenes import SAMPLING, call, next_message, rest_of, tex
 from trio.testing import MockClock
 
 from trio_mcp import MemoryStorage, RequestContext, Server
-from trio_mcp.fleet.retry_messages import MessageSeal
+from trio_mcp.fleet.messenger import SealedMessenger
 from trio_mcp.server.request_state import SealedState, StateCipher
 from trio_mcp.stores.shared import Replica, StoredSession
 
@@ -234,7 +234,7 @@ async def test_retry_is_forwarded_between_replicas_even_if_messages_contain_unkn
             about = f"{kind} {self._replica} {receiver}".encode()
             return self._keys.seal(longer(packed) if self._replica == new.id else packed, about)
 
-        monkeypatch.setattr(MessageSeal, "seal", seal)
+        monkeypatch.setattr(SealedMessenger, "seal", seal)
         taker, owner = (new, old) if is_taker else (old, new)
         reply = await carried(taker, owner)
         assert text_of(reply) == f"hello {{'name': 'Ada'}} from {int(is_taker)}"
@@ -262,7 +262,7 @@ async def test_call_ends_with_an_error_if_the_message_with_its_result_is_of_an_u
 async def test_retry_encrypted_by_a_newer_version_fails_immediately(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, shared=NextStorage()) as (new, old):
         assert new.running.fleet is not None
-        seal: Any = new.fleet.retries._seal
+        seal: Any = new.fleet.retries._messenger
         seal._keys = new.running.cipher.keys_for(b"trio-mcp carried retry 2 ")
         for taker, owner in ((new, old), (old, new)):
             reply = await carried(taker, owner)

@@ -23,7 +23,7 @@ from trio_mcp import CancelCause, Next, RequestContext, Server, ServerRequest
 from trio_mcp.auth import Principal
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.auth.signing import ProofKey
-from trio_mcp.fleet.messenger import LEASE_SECONDS, MessageRefused, ReplicaMessage
+from trio_mcp.fleet.messenger import LEASE_SECONDS, MessageRefused, ReplicaMessage, SealedMessenger
 from trio_mcp.fleet.retry_messages import (
     CANCEL,
     LINES,
@@ -31,7 +31,6 @@ from trio_mcp.fleet.retry_messages import (
     CancelMessage,
     ForwardedAuth,
     LinesMessage,
-    MessageSeal,
     RetryMessage,
 )
 from trio_mcp.runtime.peer import PrincipalId
@@ -524,7 +523,7 @@ async def test_replica_of_the_handler_checks_the_principal_of_a_forwarded_retry(
         assert one.running.fleet is not None
         assert two.running.fleet is not None
         lines = list[LinesMessage]()
-        seal = MessageSeal(two.running.cipher, two.id)
+        seal = SealedMessenger(two.fleet.messenger, two.running.cipher)
 
         def read(letter: ReplicaMessage) -> None:
             batch = seal.open(LINES, letter, LinesMessage)
@@ -547,11 +546,11 @@ async def test_replica_of_the_handler_checks_the_principal_of_a_forwarded_retry(
 async def test_message_between_replicas_encrypted_with_different_secrets_is_refused(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         assert two.running.fleet is not None
-        stranger = MessageSeal(StateCipher("fleet"), two.id)
+        stranger = SealedMessenger(two.fleet.messenger, StateCipher("fleet"))
         for content in (b"", b"nonsense", stranger.seal(CANCEL, one.id, CancelMessage(1, False, "no"))):
             with pytest.raises(MessageRefused, match="other secrets"):
                 await two.fleet.messenger.send(one.id, CANCEL, content, patience=1)
-        mine = MessageSeal(two.running.cipher, two.id)
+        mine = SealedMessenger(two.fleet.messenger, two.running.cipher)
         with pytest.raises(MessageRefused, match="other secrets"):  # a letter of another kind
             content = mine.seal(CANCEL, one.id, CancelMessage(1, False, "no"))
             await two.fleet.messenger.send(one.id, RETRY, content, patience=1)
@@ -563,7 +562,7 @@ async def test_cancel_that_arrives_before_the_forwarded_retry_it_refers_to_is_ap
     async with fleet(add_tools) as (one, two):
         assert two.running.fleet is not None
         question = await parked(one, "linger", name="a")
-        seal = MessageSeal(two.running.cipher, two.id)
+        seal = SealedMessenger(two.fleet.messenger, two.running.cipher)
         cancel = seal.seal(CANCEL, one.id, CancelMessage(1, False, "the client has left"))
         await two.fleet.messenger.send(one.id, CANCEL, cancel, patience=1)
         answer = await two.call("linger", {"name": "a"}, before=question, answers=accepted(question))

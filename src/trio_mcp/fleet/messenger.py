@@ -1,4 +1,5 @@
 """`Messenger` delivers each message between replicas exactly once, and returns an acknowledgement to the sender.
+`SealedMessenger` also encrypts the messages.
 
 A `Courier` may lose a message, or deliver it late or twice. Therefore a message is sent again until its
 acknowledgement arrives, or its receiver is dead by the clock of the storage. A missing acknowledgement alone never
@@ -11,10 +12,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from itertools import count
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 import trio
@@ -26,10 +27,16 @@ from ..concurrency.time_limits import growing_delay
 from ..concurrency.wakeups import Sleeper
 from ..jsonrpc.errors import clean
 from ..stores.record_codec import decode_stored
+from ..stores.sealing import BadSeal
 from ..stores.shared import Replica
 from ..stores.task_store import HintsLost, UnreadableRecord
 
+if TYPE_CHECKING:
+    from ..server.request_state import StateCipher
+
 logger = logging.getLogger("trio_mcp")
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 LEASE_SECONDS: Final = 5.0
 """Seconds without a heartbeat after which a replica counts as dead."""
@@ -305,6 +312,59 @@ class Messenger:
                 with logged_failure("an acknowledgement could not be sent"):
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
             await self._ack_wakeup.sleep()
+
+
+class SealedMessenger:
+    """Sends and receives messages with ``messenger``, encrypted with the secrets of ``cipher``. Without a cipher, the
+    messages aren't encrypted.
+
+    A sealed message is only valid for its kind, its sender and its receiver.
+    """
+
+    def __init__(self, messenger: Messenger, cipher: StateCipher | None) -> None:
+        self._messenger = messenger
+        self._replica = messenger.replica.id
+        self._keys = None if cipher is None else cipher.keys_for(b"trio-mcp carried retry 1 ")
+
+    def seal(self, kind: str, receiver: str, content: object) -> bytes:
+        """Return ``content``, encoded and encrypted for a message of ``kind`` to ``receiver``."""
+        text = msgspec.msgpack.encode(content)
+        return text if self._keys is None else self._keys.seal(text, f"{kind} {self._replica} {receiver}".encode())
+
+    def send(self, replica: str, kind: str, content: object, *, patience: float) -> Awaitable[bytes]:
+        """Seal ``content``, and send it to the replica ``replica``. See `Messenger.send`."""
+        return self._messenger.send(replica, kind, self.seal(kind, replica, content), patience=patience)
+
+    def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
+        """Decrypt ``message``, and return its content as an instance of the class ``form``.
+
+        If the message can't be read, refuse it and return `None`.
+        """
+        what = "a message" if self._keys is None else f"a message of the kind {kind}"
+        about = f"{kind} {message.sender} {self._replica}".encode()
+        try:
+            content = message.content if self._keys is None else self._keys.open(message.content, about)
+            return decode_stored(what, partial(msgspec.msgpack.decode, type=form), content)
+        except BadSeal:
+            pass
+        except UnreadableRecord as error:  # from another version
+            logger.warning("%s", error)
+        secrets = "" if self._keys is None else "other secrets, or "
+        message.refuse(f"this replica cannot read the message: it has {secrets}another version")
+        return None
+
+    def register(self, kind: str, form: type[T], handler: Callable[[ReplicaMessage, T], None]) -> None:
+        """Register ``handler`` for the received messages of this ``kind``, whose content is an instance of ``form``.
+
+        Messages that can't be read are refused. See `Messenger.register`.
+        """
+
+        def read(message: ReplicaMessage) -> None:
+            content = self.open(kind, message, form)
+            if content is not None:
+                handler(message, content)
+
+        self._messenger.register(kind, read)
 
 
 class _Reply:

@@ -24,7 +24,7 @@ from ..protocol.revisions import CORE, Vocabulary
 from ..runtime.cancellation import REMAINING_MS, CancelCause
 from ..stores.record_codec import decode_stored
 from ..stores.task_store import UnreadableRecord
-from .messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage, logged_failure
+from .messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage, SealedMessenger, logged_failure
 from .retry_messages import (
     CANCEL,
     CHECK,
@@ -35,7 +35,6 @@ from .retry_messages import (
     CheckMessage,
     ForwardedAuth,
     LinesMessage,
-    MessageSeal,
     RetryMessage,
 )
 from .retry_receiver import BATCH_WINDOW, STORAGE_TIMEOUT, RetryReceiver, replica_lost
@@ -133,10 +132,9 @@ class RetryForwarder:
         self, host: RequestHost, messenger: Messenger, cipher: StateCipher, vocabulary: Vocabulary = CORE
     ) -> None:
         self._host = host
-        self._messenger = messenger
-        self._seal = MessageSeal(cipher, messenger.replica.id)
+        self._messenger = SealedMessenger(messenger, cipher)
         self._check_wakeup = Sleeper()
-        self.receiver = RetryReceiver(host, messenger, self._seal, self._check_wakeup.wake, vocabulary)
+        self.receiver = RetryReceiver(host, self._messenger, self._check_wakeup.wake, vocabulary)
         self._last = 0
         self._forwarded: dict[int, _ForwardedCall] = {}
         """The forwarded requests that haven't ended, by number."""
@@ -153,8 +151,8 @@ class RetryForwarder:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Forward retried requests to other replicas, and receive retried requests from them, until cancelled."""
         async with trio.open_nursery() as nursery:
-            self._messenger.register(LINES, self._read_lines)
-            self._messenger.register(CHECK, self._read_check)
+            self._messenger.register(LINES, LinesMessage, self._read_lines)
+            self._messenger.register(CHECK, CheckMessage, self._read_check)
             nursery.start_soon(self._check)
             await self.receiver.run(task_status=task_status)
 
@@ -215,9 +213,9 @@ class RetryForwarder:
                 await self._cancel(scope, number, call.owner)
 
     async def _send(self, scope: RequestScope, retry: RemoteRetry, number: int, call: _ForwardedCall) -> None:
-        letter = self._seal.seal(RETRY, call.owner, _retry_message(scope, retry, number))
+        message = _retry_message(scope, retry, number)
         try:
-            await self._messenger.send(call.owner, RETRY, letter, patience=_SEND_TIMEOUT)
+            await self._messenger.send(call.owner, RETRY, message, patience=_SEND_TIMEOUT)
         except ReplicaDead:
             call.is_over = True
             raise replica_lost() from None
@@ -253,33 +251,28 @@ class RetryForwarder:
         cancellation = scope.cancellation
         is_late = cancellation is not None and cancellation.cause is CancelCause.DEADLINE
         reason = "the request has ended" if cancellation is None else cancellation.text
-        letter = self._seal.seal(CANCEL, owner, CancelMessage(number, is_late, reason))
+        cancel = CancelMessage(number, is_late, reason)
         # Only log that the cancellation couldn't be sent, because `_check` runs at intervals.
         # The next `_check` will end the cancelled request on the replica that runs its handler.
         with (
             logged_failure(f"could not send a cancel to the replica {owner}"),
             trio.move_on_after(_CANCEL_TIME, shield=True),
         ):
-            await self._messenger.send(owner, CANCEL, letter, patience=0)
+            await self._messenger.send(owner, CANCEL, cancel, patience=0)
 
     # Messages
 
-    def _read_lines(self, message: ReplicaMessage) -> None:
-        batch = self._seal.open(LINES, message, LinesMessage)
-        if batch is None:
-            return
+    def _read_lines(self, message: ReplicaMessage, batch: LinesMessage) -> None:
         call = self._forwarded.get(batch.number)
         if call is None or call.owner != message.sender:
             message.refuse("the client has left")
         else:
             call.deliver(message, batch)
 
-    def _read_check(self, message: ReplicaMessage) -> None:
-        check = self._seal.open(CHECK, message, CheckMessage)
-        if check is not None:
-            carried = [each for each in check.forwarded if (message.sender, each) not in self.receiver.exchanges]
-            running = [number for number in check.running if number not in self._forwarded]
-            message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
+    def _read_check(self, message: ReplicaMessage, check: CheckMessage) -> None:
+        carried = [each for each in check.forwarded if (message.sender, each) not in self.receiver.exchanges]
+        running = [number for number in check.running if number not in self._forwarded]
+        message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
 
     async def _check(self) -> None:
         """Ask the other replicas, at intervals, which of the forwarded requests are still running.
@@ -301,8 +294,7 @@ class RetryForwarder:
         running = [number for taker, number in self.receiver.exchanges if taker == replica]
         check, error, reason = CheckMessage(carried, running), replica_lost(), "the client has left"
         try:
-            content = self._seal.seal(CHECK, replica, check)
-            receipt = await self._messenger.send(replica, CHECK, content, patience=STORAGE_TIMEOUT)
+            receipt = await self._messenger.send(replica, CHECK, check, patience=STORAGE_TIMEOUT)
             unknown = decode_stored("a receipt", _check_acks.decode, receipt)
         except ReplicaDead:
             unknown, reason = CheckAck(carried, running), "the replica that took the request has ended"

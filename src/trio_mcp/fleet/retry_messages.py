@@ -5,26 +5,13 @@ They are sealed, because they contain access tokens of callers, answers of users
 
 from __future__ import annotations
 
-import logging
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.messages import RequestId
 from ..runtime.peer import Auth, Principal, PrincipalId
-from ..stores.record_codec import decode_stored
-from ..stores.sealing import BadSeal
-from ..stores.task_store import UnreadableRecord
-from .messenger import ReplicaMessage
-
-if TYPE_CHECKING:
-    from ..server.request_state import StateCipher
-
-logger = logging.getLogger("trio_mcp")
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 RETRY: Final = "retry"
 """The kind of messages that forward a retried request to the replica where its handler waits: an encrypted
@@ -159,35 +146,3 @@ class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
 class CheckAck(CheckMessage, frozen=True):
     """The answer to a `CheckMessage`. Of the forwarded requests in that message, it lists those that don't run on the
     answering replica."""
-
-
-class MessageSeal:
-    """Encrypts and decrypts the messages between replicas, with the secrets of ``cipher``.
-
-    A sealed message is only valid for its kind, its sender and its receiver.
-    """
-
-    def __init__(self, cipher: StateCipher, replica: str) -> None:
-        self._keys = cipher.keys_for(b"trio-mcp carried retry 1 ")
-        self._replica = replica
-
-    def seal(self, kind: str, receiver: str, content: object) -> bytes:
-        """Return ``content``, encoded and encrypted for a message of ``kind`` to ``receiver``."""
-        about = f"{kind} {self._replica} {receiver}".encode()
-        return self._keys.seal(msgspec.msgpack.encode(content), about)
-
-    def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Decrypt ``message``, and return its content as an instance of the class ``form``.
-
-        If the message can't be read, refuse it and return `None`.
-        """
-        about = f"{kind} {message.sender} {self._replica}".encode()
-        try:
-            content = self._keys.open(message.content, about)
-            return decode_stored(f"a message of the kind {kind}", partial(msgspec.msgpack.decode, type=form), content)
-        except BadSeal:
-            pass
-        except UnreadableRecord as error:  # from another version
-            logger.warning("%s", error)
-        message.refuse("this replica cannot read the message: it has other secrets, or another version")
-        return None

@@ -29,8 +29,8 @@ from ..state.events import RequestReceived
 from ..state.stateless import StatelessState
 from ..stores.record_codec import decode_stored
 from ..stores.task_store import UnreadableRecord
-from .messenger import LEASE_SECONDS, MessageRefused, Messenger, ReplicaDead, ReplicaMessage
-from .retry_messages import CANCEL, LINES, RETRY, CancelMessage, LinesMessage, MessageSeal, RetryMessage
+from .messenger import LEASE_SECONDS, MessageRefused, ReplicaDead, ReplicaMessage, SealedMessenger
+from .retry_messages import CANCEL, LINES, RETRY, CancelMessage, LinesMessage, RetryMessage
 
 if TYPE_CHECKING:
     from ..runtime.outbox import Owner
@@ -121,14 +121,12 @@ class RetryReceiver:
     def __init__(
         self,
         host: RequestHost,
-        messenger: Messenger,
-        seal: MessageSeal,
+        messenger: SealedMessenger,
         on_open: Callable[[], object],
         vocabulary: Vocabulary = CORE,
     ) -> None:
         self._host = host
         self._messenger = messenger
-        self._seal = seal
         self._state = StatelessState(vocabulary)
         self.exchanges: dict[tuple[str, int], ForwardedExchange] = {}
         """The exchanges that haven't ended, by the keys of their requests."""
@@ -148,8 +146,8 @@ class RetryReceiver:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self._messenger.register(RETRY, self._read_retry)
-                self._messenger.register(CANCEL, self._read_cancel)
+                self._messenger.register(RETRY, RetryMessage, self._read_retry)
+                self._messenger.register(CANCEL, CancelMessage, self._read_cancel)
                 task_status.started()
                 await self._sleep_until_cancelled()
         finally:
@@ -176,10 +174,7 @@ class RetryReceiver:
 
     # Messages
 
-    def _read_retry(self, message: ReplicaMessage) -> None:
-        retry = self._seal.open(RETRY, message, RetryMessage)
-        if retry is None:
-            return
+    def _read_retry(self, message: ReplicaMessage, retry: RetryMessage) -> None:
         if self._nursery is None:
             message.refuse("it is shutting down")
         elif (message.sender, retry.number) in self._cancelled:  # the cancellation has arrived before the request
@@ -229,10 +224,7 @@ class RetryReceiver:
         )
         parked.runner.go_on(request, exchange, Retry(retry.handle, request.params.get("inputResponses") or {}))
 
-    def _read_cancel(self, message: ReplicaMessage) -> None:
-        cancel = self._seal.open(CANCEL, message, CancelMessage)
-        if cancel is None:
-            return
+    def _read_cancel(self, message: ReplicaMessage, cancel: CancelMessage) -> None:
         message.ack()
         key = message.sender, cancel.number
         self._cancelled[key] = None
@@ -265,9 +257,8 @@ class RetryReceiver:
         window = trio.Semaphore(BATCH_WINDOW)
 
         async def send(batch: LinesMessage) -> None:
-            content = self._seal.seal(LINES, exchange.forwarder, batch)
             try:
-                await self._messenger.send(exchange.forwarder, LINES, content, patience=STORAGE_TIMEOUT)
+                await self._messenger.send(exchange.forwarder, LINES, batch, patience=STORAGE_TIMEOUT)
             except (ReplicaDead, MessageRefused, OSError) as error:
                 failed.append(error)
                 nursery.cancel_scope.cancel(reason="a batch of lines could not be sent")

@@ -12,12 +12,10 @@ import logging
 import math
 import secrets
 from collections.abc import Awaitable, Callable
-from functools import partial
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-import msgspec
 import trio
 
 from ...classes import define
@@ -25,17 +23,14 @@ from ...concurrency.fair_share import Caller
 from ...concurrency.wakeups import ChangeSignal
 from ...runtime.peer import PrincipalId
 from ...server.server import RunningServer
-from ...stores.record_codec import decode_stored, encoded
+from ...stores.record_codec import encoded
 from ...stores.sealing import BadSeal
-from ...stores.task_store import HintsLost, Uncertain, UnreadableRecord, new_mark
+from ...stores.task_store import HintsLost, Uncertain, new_mark
 from ..change_replicator import ChangeReplicator
-from ..messenger import Messenger, ReplicaMessage, logged_failure
-from ..retry_messages import MessageSeal
+from ..messenger import Messenger, SealedMessenger, logged_failure
 from .state import MAX_STATE_BYTES, Change, SessionState, decode_state, encode_state, initialize_params
 
 logger = logging.getLogger("trio_mcp")
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 FRESH_SECONDS: Final = 5.0
 """Seconds for which the session state counts as current after it was read."""
@@ -89,7 +84,7 @@ class SessionServices:
         cipher = running.cipher
         # Encrypt only with secrets from the server's author: a secret that is stored beside the data protects nothing.
         has_secrets = cipher is running.server._state_cipher
-        self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
+        self.sealed_messenger = SealedMessenger(messenger, cipher if has_secrets else None)
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
         """The keys that encrypt the events of sessions; `None` if the server has no secrets."""
         self._state_keys = cipher.keys_for(b"trio-mcp session facts 1 ") if has_secrets else None
@@ -167,22 +162,7 @@ class SessionServices:
 
     def send(self, replica: str, kind: str, content: tuple[object, ...]) -> Awaitable[bytes]:
         """Send ``content`` to another replica, to its handler for messages of ``kind``. See `Messenger.send`."""
-        encoded = msgspec.msgpack.encode(content) if self._seal is None else self._seal.seal(kind, replica, content)
-        return self.messenger.send(replica, kind, encoded, patience=_SEND_TIMEOUT)
-
-    def open_message(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Return the decrypted content of ``message``, which came from another replica.
-
-        If it can't be read, refuse the message and return `None`.
-        """
-        if self._seal is None:
-            try:
-                return decode_stored("a message", partial(msgspec.msgpack.decode, type=form), message.content)
-            except UnreadableRecord as error:
-                logger.warning("%s", error)
-                message.refuse("this replica cannot read the message: it has another version")
-                return None
-        return self._seal.open(kind, message, form)
+        return self.sealed_messenger.send(replica, kind, content, patience=_SEND_TIMEOUT)
 
     def seal_state(self, session_id: str, text: bytes) -> bytes:
         """Return the encoded session state ``text`` in the form in which it is stored. If the server is configured with

@@ -104,7 +104,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         self._register(
             LINES_MESSAGE, _StandaloneLinesMessage, lambda view, sent: view.standalone_streams.put_lines(sent.lines)
         )
-        services.messenger.register(RESUMED_MESSAGE, self._read_resumed)
+        services.sealed_messenger.register(RESUMED_MESSAGE, _ResumedMessage, self._read_resumed)
         self._nursery.start_soon(self._watch_sessions)
         self._nursery.start_soon(services.notify_watchers)
 
@@ -288,22 +288,16 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         the session or if ``deliver`` returns false.
         """
 
-        def read(message: ReplicaMessage) -> None:
-            content = self._services.open_message(kind, message, form)
-            if content is None:
-                return
+        def read(message: ReplicaMessage, content: M) -> None:
             view = self._sessions.get(content.session_id)
             if view is not None and deliver(view, content):
                 message.ack()
             else:
                 message.refuse(_NOT_HERE)
 
-        self._services.messenger.register(kind, read)
+        self._services.sealed_messenger.register(kind, form, read)
 
-    def _read_resumed(self, message: ReplicaMessage) -> None:
-        content = self._services.open_message(RESUMED_MESSAGE, message, _ResumedMessage)
-        if content is None:
-            return
+    def _read_resumed(self, message: ReplicaMessage, content: _ResumedMessage) -> None:
         view = self._sessions.get(content.session_id)
         if view is not None:
             view.close_resumed(content.stream, content.replica)
