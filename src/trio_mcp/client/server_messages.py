@@ -2,6 +2,8 @@
 notifications.
 
 OpenURLElicitations are the URL elicitations that the server hasn't reported as completed yet (2025-11-25 only).
+QuestionTasks are sampling and elicitation requests that a server sends as tasks, to fetch the answers later (2025-11-25
+only).
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ from .options import ClientSettings
 if TYPE_CHECKING:
     from ..runtime.outbound import Outbound
     from ..runtime.requests.host import RequestHost
+    from ..tasks.request_task import RequestTask
     from ..tasks.settings import TaskSettings
-    from .question_tasks import QuestionTasks
 
 _COMPLETE: Final = "notifications/elicitation/complete"
 _LOG: Final = "notifications/message"
@@ -283,6 +285,38 @@ class OpenURLElicitations:
         return self._ids.pop(elicitation_id, self) is None
 
 
+class QuestionTasks:
+    """The MCP tasks in which a client answers sampling and elicitation requests of its server. ``host`` runs these
+    tasks, and ``handler`` answers the requests."""
+
+    def __init__(self, host: RequestHost, handler: ServerMessages, settings: TaskSettings) -> None:
+        # Import tasks only in these methods, because few clients run tasks.
+        from ..tasks.host import TaskHost
+        from ..tasks.record_writers import OutcomeReplies
+        from ..tasks.task_methods import CoreMethods
+
+        # Pass an empty name, because sampling and elicitation requests have no names.
+        self.host = TaskHost(host, handler, OutcomeReplies(), settings, lambda: ("",))
+        self.methods = CoreMethods(self.host.records, self.host.questions, self.host.own_tasks)
+        """Answers the server's requests about tasks, such as ``tasks/get``."""
+
+    def task_for(self, scope: RequestScope) -> RequestTask | None:
+        """Return the MCP task in which to answer a request of the server. Returns `None` if the server didn't request a
+        task.
+
+        The request's parameters have been checked. Raises `CodedError` if the task can't be created.
+        """
+        request, host = scope.request, self.host
+        is_declared = request.revision.tasks == "core" and request.method.name != "roots/list"
+        if not is_declared or request.params.get("task") is None:
+            # By MCP 2025-11-25 (tasks page), the task parameter MUST be ignored if the client didn't declare tasks.
+            return None
+        from ..tasks.request_task import RequestTask
+        from ..tasks.task_methods import asked_ttl
+
+        return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
+
+
 class ServerMessages:
     """Answers the server's requests with the client's handlers, and calls the client's callbacks for notifications."""
 
@@ -299,12 +333,8 @@ class ServerMessages:
     ) -> None:
         self._answers = answers
         self._contexts = contexts
-        self.tasks: QuestionTasks | None = None
+        self.tasks = None if tasks is None else QuestionTasks(host, self, tasks)
         """The tasks in which sampling and elicitation requests are answered; `None` if the client has no such tasks."""
-        if tasks is not None:
-            from .question_tasks import QuestionTasks  # lazy import: few clients run tasks
-
-            self.tasks = QuestionTasks(host, self, tasks)
         self._callbacks = callbacks
         self.wants = callbacks.wants
         """A function that returns whether `notified` must be called for a notification. See `RequestHandler.wants`."""
@@ -336,7 +366,8 @@ class ServerMessages:
         if not self._answers.forwards(request.method.name):
             answer = self._contexts.answering(request, answer)
         if tasks is not None and (task := tasks.task_for(scope)) is not None:
-            return _related(await tasks.run_task(task, scope, answer), request)
+            scope.task = task  # which stores the answer
+            await task.start()  # notify the server that the task was created
         return _related(await answer(), request)
 
 
