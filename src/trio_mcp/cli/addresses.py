@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ..auth.resource_server.protected import Protected
     from ..recording.recorder import Recorder
     from ..server.sharing import SharedStorage
-    from ..serving.callers import TrustedProxies
     from .workers import WorkerLink
 
 
@@ -137,25 +136,22 @@ def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
 
     They are checked because the clients of these servers may be browsers.
     """
+    from ..serving.callers import TrustedProxies
+
     origins = [] if addresses.allowed_origins == ("none",) else list(addresses.allowed_origins) or None
     hosts = list(addresses.allowed_hosts) or None
-    trusted = _trusted(addresses.trusted_proxies)
+    with CommandError.instead_of(ValueError):
+        trusted = TrustedProxies(addresses.trusted_proxies) if addresses.trusted_proxies else None
     options = {"allowed_origins": origins, "allowed_hosts": hosts, "trusted_proxies": trusted}
     if addresses.http is not None and address.startswith(_ON_SOCKET):
         _check_names("localhost", origins, hosts)
-        return {"unix": _socket_path(address.removeprefix(_ON_SOCKET)), **options}
+        with CommandError.instead_of(OSError, ValueError, prefix="cannot listen on this address: "):
+            return {"unix": socket_path(address.removeprefix(_ON_SOCKET)), **options}
     host, port = host_and_port(address)
     if origins is None or hosts is None:
         _check_decided(host)
     _check_names(host, origins, hosts)
     return {"host": host, "port": port, **options}
-
-
-def _socket_path(text: str) -> str:
-    try:
-        return socket_path(text)
-    except (OSError, ValueError) as error:
-        raise CommandError(f"cannot listen on this address: {error}") from None
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
@@ -216,15 +212,6 @@ async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
         await trio.sleep(_WORKERS_NOTICE / 40)
 
 
-def _trusted(proxies: tuple[str, ...]) -> TrustedProxies | None:
-    from ..serving.callers import TrustedProxies
-
-    try:
-        return TrustedProxies(proxies) if proxies else None
-    except ValueError as error:
-        raise CommandError(str(error)) from None
-
-
 def _check_decided(host: str) -> None:
     if not is_loopback(host):
         raise CommandError(
@@ -235,10 +222,8 @@ def _check_decided(host: str) -> None:
 
 
 def _check_names(host: str, allowed_origins: list[str] | None, allowed_hosts: list[str] | None) -> None:
-    try:
+    with CommandError.instead_of(ValueError, prefix="--allowed-host or --allowed-origin is invalid: "):
         host_checks_for(host, allowed_origins, allowed_hosts)
-    except ValueError as error:
-        raise CommandError(f"--allowed-host or --allowed-origin is invalid: {error}") from None
 
 
 def host_and_port(text: str) -> tuple[str, int]:

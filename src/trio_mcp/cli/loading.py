@@ -177,8 +177,11 @@ def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
 
     async def serve_stdio(server: Server, **options: Any) -> None:
         served.append(server)
-        with wire.given_back():
+        wire.give_back()
+        try:
             await real(server, **options)
+        finally:
+            wire.hold_back()
 
     process.serve_stdio = trio_mcp.serve_stdio = serve_stdio
     try:
@@ -241,7 +244,8 @@ def wire_held_back() -> Generator[StandardDescriptors]:
         yield wire
     finally:
         wire.give_back()
-        wire.close()
+        os.close(wire.input)
+        os.close(wire.output)
 
 
 class StandardDescriptors:
@@ -249,7 +253,7 @@ class StandardDescriptors:
     descriptors must be open."""
 
     def __init__(self) -> None:
-        self._input, self._output = os.dup(0), os.dup(1)
+        self.input, self.output = os.dup(0), os.dup(1)
 
     def hold_back(self) -> None:
         """Redirect the standard streams, so that other code can't read or write the streams of the protocol."""
@@ -262,20 +266,5 @@ class StandardDescriptors:
     def give_back(self) -> None:
         """Restore the real standard streams, which carry the protocol."""
         sys.stdout.flush()  # flush first, because buffered text would otherwise go to the client
-        os.dup2(self._input, 0)
-        os.dup2(self._output, 1)
-
-    @contextmanager
-    def given_back(self) -> Generator[None]:
-        """Restore the real standard streams inside the block, and redirect them again afterwards."""
-        self.give_back()
-        try:
-            yield
-        finally:
-            self.hold_back()
-
-    def close(self) -> None:
-        """Close the copies of the file descriptors of standard input and standard output. The descriptors 0 and 1 stay
-        as they are."""
-        os.close(self._input)
-        os.close(self._output)
+        os.dup2(self.input, 0)
+        os.dup2(self.output, 1)

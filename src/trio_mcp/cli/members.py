@@ -30,10 +30,8 @@ def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
     from ..hosting.pins import ToolPins  # imported late, because only --pins needs this module
 
     pins = ToolPins(path, policy)
-    try:
+    with CommandError.instead_of(ConfigError):
         pins.load()
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
     return pins
 
 
@@ -45,12 +43,10 @@ def members_in(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
     """
     if sign_in.bearer_env is not None:
         raise click.UsageError("--bearer-env works for a single server only; add headers to the server's entry instead")
-    try:
+    with CommandError.instead_of(ConfigError):
         config = read_config(path, restart=_RESTART, variables=os.environ)
         if any(isinstance(each.target, Address) for each in config.members.values()):
             config = read_config(path, restart=_RESTART, variables=os.environ, auth=sign_in.oauth())
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
     for name, problem in config.problems.items():
         left_out = "" if name in config.members else " is left out"
         say(f"{name_shown(name) or repr(name)} in {path}{left_out}: {problem}")

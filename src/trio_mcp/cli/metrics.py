@@ -61,10 +61,8 @@ async def _start_page(services: ServiceNursery, registry: CollectorRegistry, whe
     from ..prometheus import serve_registry
 
     host, port = where
-    try:
+    with CommandError.instead_of(OSError, prefix="--metrics: cannot listen on this address: "):
         port = await services.start(serve_registry, registry, host, port)
-    except OSError as error:
-        raise CommandError(f"--metrics: cannot listen on this address: {error}") from None
     say(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
 
 

@@ -7,11 +7,13 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import IO, Any, Final
 
 import click
 
+from ..concurrency.contexts import contextmanager
 from . import USAGE
 
 # Control characters can move the cursor or rename windows. The direction marks in this pattern can reverse text.
@@ -73,6 +75,15 @@ class CommandError(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print this error's message on standard error: see `click.ClickException.show`."""
         say(self.message)
+
+    @classmethod
+    @contextmanager
+    def instead_of(cls, *kinds: type[Exception], prefix: str = "") -> Generator[None]:
+        """Inside the block, raise this error instead of errors of the ``kinds``, with their text after ``prefix``."""
+        try:
+            yield
+        except kinds as error:
+            raise cls(f"{prefix}{error}") from None
 
 
 class CopiedToStderr:

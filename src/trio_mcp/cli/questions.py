@@ -3,15 +3,15 @@ sampling."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Final, TypeVar, cast
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import trio
 
 from ..classes import frozen
 from ..client.options import ClientOptions
+from ..concurrency.contexts import asynccontextmanager
 from ..hosting.member import current_member
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..protocol.fields import JSONObject, as_object
@@ -24,8 +24,6 @@ from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitU
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult
 from .printable import name_shown, on_one_line
 from .terminal import Terminal
-
-T = TypeVar("T")
 
 _REFUSED: Final = -1
 """Error code of a sampling request that the user rejected (2025-11-25 sampling, Error Handling)."""
@@ -75,67 +73,45 @@ class Questions:
         for scope in self._open:
             scope.cancel(reason="the command is over")
 
-    async def form(self, question: ElicitFormParams) -> ElicitResult:
-        """Ask the user to fill in an elicitation form, field by field. Before the form is sent, the user sees all
-        values."""
-        fields = form_fields(question.requested_schema)
-        ask = partial(self._form, question.message, fields)
-        return await self._left_or(ask, ElicitResult("cancel"), question.meta)
-
-    async def url(self, question: ElicitURLParams) -> ElicitResult:
-        """Show the URL that the server wants the user to visit, and ask whether the user agrees. The URL is neither
-        opened nor fetched."""
-        check_url(question.url)
-        return await self._left_or(partial(self._url, question), ElicitResult("cancel"), question.meta)
-
-    async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Ask the user to type the response to a sampling request, in place of a model. Raises `CodedError` if the user
-        refuses."""
-        result = await self._left_or(partial(self._sample, request), None, request.meta)
-        if result is None:
-            self.refused = True
-            raise CodedError(_REFUSED, "the user refused to write a response in place of a model")
-        return result
-
-    async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T, meta: JSONObject | None) -> T:
-        """Return the result of ``ask``, which shows an input request to the user. Returns ``left`` if the user
-        dismisses the request with Ctrl-C.
-
-        ``meta`` is the metadata of the request.
-        """
+    @asynccontextmanager
+    async def _asking(self, meta: JSONObject | None) -> AsyncGenerator[None]:
+        """Inside the block, use the terminal for an input request with the metadata ``meta``. If the user dismisses the
+        request with Ctrl-C, leave the block."""
         if self._over or not (self._of_tasks or related_task_of({"_meta": meta}) is None):
             await trio.sleep_forever()
         with trio.CancelScope() as scope:
             self._open.add(scope)
             try:
                 async with self._terminal.asking():
-                    return await ask()
+                    yield
             finally:
                 self._open.discard(scope)
-        if self._over:
+        if scope.cancelled_caught and self._over:
             await trio.sleep_forever()
-        return left
 
-    # Forms
-
-    async def _form(self, message: str, fields: list[FormField]) -> ElicitResult:
-        self._terminal.say(f"{self._server()} asks: {message}", "bold")
-        if fields:
-            self._terminal.say("  (an empty line accepts the value in brackets; Ctrl-D declines)", "dim")
-        content: dict[str, Any] = {field.name: field.default for field in fields if field.default is not None}
-        while True:
-            for field in fields:
-                if not await self._fill_in(field, content):
-                    return ElicitResult("decline")
-            for field in fields:
-                self._terminal.say(f"  {name_shown(field.name)} = {content.get(field.name, '(left out)')}")
-            match await self._terminal.read("  send this? yes, no or edit [yes]"):
-                case "" | "y" | "yes":
-                    return ElicitResult("accept", content)
-                case "e" | "edit":
-                    continue
-                case _:
-                    return ElicitResult("decline")
+    async def form(self, question: ElicitFormParams) -> ElicitResult:
+        """Ask the user to fill in an elicitation form, field by field. Before the form is sent, the user sees all
+        values."""
+        fields = form_fields(question.requested_schema)
+        async with self._asking(question.meta):
+            self._terminal.say(f"{self._server()} asks: {question.message}", "bold")
+            if fields:
+                self._terminal.say("  (an empty line accepts the value in brackets; Ctrl-D declines)", "dim")
+            content: dict[str, Any] = {field.name: field.default for field in fields if field.default is not None}
+            while True:
+                for field in fields:
+                    if not await self._fill_in(field, content):
+                        return ElicitResult("decline")
+                for field in fields:
+                    self._terminal.say(f"  {name_shown(field.name)} = {content.get(field.name, '(left out)')}")
+                match await self._terminal.read("  send this? yes, no or edit [yes]"):
+                    case "" | "y" | "yes":
+                        return ElicitResult("accept", content)
+                    case "e" | "edit":
+                        continue
+                    case _:
+                        return ElicitResult("decline")
+        return ElicitResult("cancel")
 
     async def _fill_in(self, field: FormField, content: dict[str, Any]) -> bool:
         """Ask the user for the value of one form field until the value is valid, and store it in ``content``. Returns
@@ -157,38 +133,45 @@ class Questions:
             except ValueError as error:
                 self._terminal.say(f"  {error}", "red")
 
-    # The others
+    async def url(self, question: ElicitURLParams) -> ElicitResult:
+        """Show the URL that the server wants the user to visit, and ask whether the user agrees. The URL is neither
+        opened nor fetched."""
+        check_url(question.url)
+        async with self._asking(question.meta):
+            host = urlsplit(question.url).hostname or ""
+            self._terminal.say(f"{self._server()} asks you to visit a page: {question.message}", "bold")
+            self._terminal.say(f"  {ascii(question.url)[1:-1]}")
+            self._terminal.say(f"  This page is on {ascii(host)[1:-1]}.")
+            if not host.isascii() or "xn--" in host:
+                self._terminal.say("  Warning: this host name has letters that look like others.", "red")
+            match await self._terminal.read("  do you agree to visit it? yes or no [no]"):
+                case "y" | "yes":
+                    self._terminal.say("  The server is notified that you agree. Open the page in your browser.")
+                    return ElicitResult("accept")
+                case None:
+                    return ElicitResult("cancel")
+                case _:
+                    return ElicitResult("decline")
+        return ElicitResult("cancel")
 
-    async def _url(self, question: ElicitURLParams) -> ElicitResult:
-        host = urlsplit(question.url).hostname or ""
-        self._terminal.say(f"{self._server()} asks you to visit a page: {question.message}", "bold")
-        self._terminal.say(f"  {ascii(question.url)[1:-1]}")
-        self._terminal.say(f"  This page is on {ascii(host)[1:-1]}.")
-        if not host.isascii() or "xn--" in host:
-            self._terminal.say("  Warning: this host name has letters that look like others.", "red")
-        match await self._terminal.read("  do you agree to visit it? yes or no [no]"):
-            case "y" | "yes":
-                self._terminal.say("  The server is notified that you agree. Open the page in your browser.")
-                return ElicitResult("accept")
-            case None:
-                return ElicitResult("cancel")
-            case _:
-                return ElicitResult("decline")
-
-    async def _sample(self, request: CreateMessageParams) -> CreateMessageResult | None:
-        self._terminal.say(f"{self._server()} asks a language model, and there is none here:", "bold")
-        if request.system_prompt:
-            self._terminal.say(f"  system: {request.system_prompt}")
-        for message in request.messages:
-            blocks = message.content if isinstance(message.content, list) else [message.content]
-            for block in blocks:
-                words = block.text if isinstance(block, TextContent) else f"[{block.type}]"
-                self._terminal.say(f"  {message.role}: {words}")
-        typed = await self._terminal.read("  type the model's answer, or an empty line to refuse")
-        if not typed:
+    async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
+        """Ask the user to type the response to a sampling request, in place of a model. Raises `CodedError` if the user
+        refuses."""
+        async with self._asking(request.meta):
+            self._terminal.say(f"{self._server()} asks a language model, and there is none here:", "bold")
+            if request.system_prompt:
+                self._terminal.say(f"  system: {request.system_prompt}")
+            for message in request.messages:
+                blocks = message.content if isinstance(message.content, list) else [message.content]
+                for block in blocks:
+                    words = block.text if isinstance(block, TextContent) else f"[{block.type}]"
+                    self._terminal.say(f"  {message.role}: {words}")
+            typed = await self._terminal.read("  type the model's answer, or an empty line to refuse")
+            if typed:
+                return CreateMessageResult("assistant", TextContent(typed), "a person at a terminal", "endTurn")
             self._terminal.say("  Refused; the server is notified.")
-            return None
-        return CreateMessageResult("assistant", TextContent(typed), "a person at a terminal", "endTurn")
+        self.refused = True
+        raise CodedError(_REFUSED, "the user refused to write a response in place of a model")
 
 
 def terminal_options(*, log_level: str | None = None) -> ClientOptions:

@@ -197,10 +197,9 @@ def _redis(url: str) -> SharedStorage:
         raise CommandError("--shared with a URL needs the package coredis: pip install 'trio-mcp[redis]'")
     from ..fleet.storage.redis.storage import RedisStorage
 
-    try:
+    # the URL is invalid, or the certificate can't be read
+    with CommandError.instead_of(ValueError, OSError, prefix="--shared: "):
         return RedisStorage(url)
-    except (ValueError, OSError) as error:  # the URL is invalid, or the certificate can't be read
-        raise CommandError(f"--shared: {error}") from None
 
 
 def _file(path: Path) -> SharedStorage:
@@ -235,7 +234,7 @@ def _protected(
     if resource is None:
         raise click.UsageError("--issuer needs --resource: the URL of the server, as clients write it")
     keys = None if jwks is None or "://" in jwks else _key_set(Path(jwks))
-    try:
+    with CommandError.instead_of(ImportError, ValueError):  # ImportError: the extra that checks tokens isn't installed
         from ..auth.resource_server.jwt import JWTVerifier
         from ..auth.resource_server.keys import ASYMMETRIC
         from ..auth.resource_server.protected import Protected
@@ -255,8 +254,6 @@ def _protected(
             scopes=frozenset(scopes),
             trusted_http_hosts=trust_http,
         )
-    except (ImportError, ValueError) as error:  # ImportError: the extra that checks tokens isn't installed
-        raise CommandError(str(error)) from None
     if trust_http:
         say(f"--trust-http: tokens and keys are sent in plain text to and from {', '.join(trust_http)}")
     return protected

@@ -10,10 +10,10 @@ The supervisor doesn't import the author's code. It survives failing workers and
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
@@ -44,6 +44,9 @@ _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 """Seconds until a worker that ended early is restarted. The pause doubles after each early end."""
 
+_LONGEST_REPORT: Final = 10_000
+"""Maximum number of bytes of a worker's report. There is a limit because a worker runs the author's code."""
+
 
 @frozen
 class ReadyReport:
@@ -52,34 +55,52 @@ class ReadyReport:
     server: str
     """The name of the server that the worker runs."""
     ends_within: float
-    """Seconds that the worker may take to end after SIGTERM, or after `Process.retire`."""
+    """Seconds that the worker may take to end after SIGTERM, or after `WorkerProcess.retire`."""
 
 
-class Process(ABC):
-    """Interface for the process of a worker.
+class WorkerProcess:
+    """A worker's process, and the supervisor's end of the socket to it.
 
     Only `ended` and `listening` wait. If the process has ended, all methods do nothing and don't raise.
     """
 
-    pid: int
+    def __init__(self, process: trio.Process, life: trio.SocketStream) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._life = life
 
-    @abstractmethod
     async def ended(self) -> int:
         """Wait until the worker's process has ended, and return its exit status."""
+        return await self._process.wait()
 
-    @abstractmethod
     async def listening(self) -> ReadyReport | None:
         """Wait until the worker has started to listen, and return its report. Returns `None` if no report will arrive
         any more."""
+        text = b""
+        try:
+            while not text.endswith(b"\n"):
+                data = await self._life.receive_some()
+                text += data
+                if not data or len(text) > _LONGEST_REPORT:
+                    return None
+            report = json.loads(text)
+            return ReadyReport(str(report["server"]), float(report["ends_within"]))
+        except (trio.BrokenResourceError, ValueError, TypeError, KeyError, RecursionError):
+            return None
 
-    @abstractmethod
     def retire(self) -> None:
         """Make the worker stop accepting connections. The worker ends later, when its open connections have had some
         time to finish."""
+        try:
+            os.write(self._life.socket.fileno(), b"r")
+        except OSError:  # the process has ended, or has closed this descriptor
+            self.send(signal.SIGTERM)
 
-    @abstractmethod
     def send(self, number: int) -> None:
         """Send the signal ``number`` to the worker's process."""
+        if self._process.returncode is None:
+            with suppress(OSError):  # the process has ended, or has changed its user
+                self._process.send_signal(number)
 
 
 @define(eq=False)
@@ -87,7 +108,7 @@ class _Worker:
     """The supervisor's record of one worker, from the decision to start it until its process has ended."""
 
     generation: int
-    process: Process | None = None
+    process: WorkerProcess | None = None
     """The process of the worker, or `None` until it exists."""
     life: trio.CancelScope = attrs.Factory(trio.CancelScope)
     """The cancel scope of the process. The process is killed at the scope's deadline."""
@@ -140,7 +161,7 @@ class Supervisor:
 
     def __init__(
         self,
-        open_process: Callable[[], AbstractAsyncContextManager[Process, bool | None]],
+        open_process: Callable[[], AbstractAsyncContextManager[WorkerProcess, bool | None]],
         count: int,
         on_ready: Callable[[str], None],
         changes: AsyncIterator[object] | None = None,
@@ -258,7 +279,7 @@ class Supervisor:
         self._ended(slot, worker, status)
         self._changed.set()
 
-    async def _wait_for_report(self, slot: _Slot, worker: _Worker, process: Process) -> None:
+    async def _wait_for_report(self, slot: _Slot, worker: _Worker, process: WorkerProcess) -> None:
         """Wait until ``worker`` has started to listen. Then let it replace the previous worker of ``slot``, which is
         one of the ``count`` places for workers."""
         report = None
@@ -273,7 +294,7 @@ class Supervisor:
             self._listening(slot, worker, process, report)
             self._changed.set()
 
-    def _listening(self, slot: _Slot, worker: _Worker, process: Process, report: ReadyReport) -> None:
+    def _listening(self, slot: _Slot, worker: _Worker, process: WorkerProcess, report: ReadyReport) -> None:
         worker.ends_within = report.ends_within
         worker.listens_since = trio.current_time()
         old, slot.current, slot.starting = slot.current, worker, None

@@ -181,15 +181,13 @@ def target_typed(
     of a command's standard error. ``sign_in`` authorizes requests over HTTP or WebSocket; with `None`, requests have no
     token. Raises `NoTarget`.
     """
-    try:
+    with NoTarget.instead_of(BadTarget):
         target = _found(typed, config, stderr, sign_in)
         bearer = None if sign_in is None else sign_in.bearer()
         if bearer is None:
             return target
         if isinstance(target, Address) and is_confidential(target.url, bearer.trusted_http_hosts):
             return attrs.evolve(target, auth=bearer)
-    except BadTarget as error:
-        raise NoTarget(str(error)) from None
     raise NoTarget(
         "refusing to send a token to this URL: use https or wss. On this machine, http, http+unix and ws are allowed "
         "as well. For http to another host, add the host with --trust-http"
@@ -203,7 +201,7 @@ def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revi
     The settings are ``headers`` like ``Name: value`` (for HTTP and WebSocket), environment variables ``env`` like
     ``NAME=value`` (for a command), and the protocol ``revision``.
     """
-    try:
+    with NoTarget.instead_of(ValueError):  # BadTarget is one
         if revision is not None:
             target = attrs.evolve(target, revision=revision)
         if headers:
@@ -214,8 +212,6 @@ def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revi
             if not isinstance(target, Command):
                 raise NoTarget("--env needs a command or a file as the target")
             target = attrs.evolve(target, env={**(target.env or {}), **dict(map(_variable, env))})
-    except ValueError as error:  # BadTarget is one
-        raise NoTarget(str(error)) from None
     return target
 
 
@@ -278,10 +274,8 @@ def command_of_file(typed: str) -> list[str]:
 
 
 def _words(typed: str) -> list[str]:
-    try:
+    with NoTarget.instead_of(ValueError, prefix=f"{typed!r} cannot be split into words: "):
         words = shlex.split(typed)
-    except ValueError as error:
-        raise NoTarget(f"{typed!r} cannot be split into words: {error}") from None
     if not words:
         raise NoTarget("the target must not be an empty string")
     if shutil.which(words[0]) is None:

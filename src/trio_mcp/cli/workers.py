@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from errno import EAGAIN, EINVAL
 from functools import partial
 from typing import Final
@@ -28,12 +28,10 @@ from ..classes import define
 from ..concurrency.contexts import asynccontextmanager
 from ..diagnostics.log import log_in_thread
 from ..runtime.limits import Limits
-from .supervisor import START_ENDS_WITHIN, Process, ReadyReport, Supervisor
+from .supervisor import START_ENDS_WITHIN, Supervisor, WorkerProcess
 
 _VARIABLE: Final = "TRIO_MCP_WORKER"
 _SECRET_BYTES: Final = 32
-_LONGEST_REPORT: Final = 10_000
-"""Maximum number of bytes of a worker's report. There is a limit because a worker runs the author's code."""
 _LONGEST_NAME: Final = 1000
 _LAST_REQUESTS: Final = 0.5
 """Seconds in which a worker that accepts no more connections still accepts requests over its open connections."""
@@ -147,46 +145,6 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         self._scope.cancel(reason="another worker accepts now")
 
 
-class _WorkerProcess(Process):
-    """A worker's process, started by `open_worker`: see `Process`."""
-
-    def __init__(self, process: trio.Process, life: trio.SocketStream) -> None:
-        self.pid = process.pid
-        self._process = process
-        self._life = life
-
-    async def ended(self) -> int:
-        """Wait until the worker's process has ended, and return its exit status: see `Process.ended`."""
-        return await self._process.wait()
-
-    async def listening(self) -> ReadyReport | None:
-        """Wait until the worker has started to listen, and return its report: see `Process.listening`."""
-        text = b""
-        try:
-            while not text.endswith(b"\n"):
-                data = await self._life.receive_some()
-                text += data
-                if not data or len(text) > _LONGEST_REPORT:
-                    return None
-            report = json.loads(text)
-            return ReadyReport(str(report["server"]), float(report["ends_within"]))
-        except (trio.BrokenResourceError, ValueError, TypeError, KeyError, RecursionError):
-            return None
-
-    def retire(self) -> None:
-        """Make the worker stop accepting connections, and end soon afterwards: see `Process.retire`."""
-        try:
-            os.write(self._life.socket.fileno(), b"r")
-        except OSError:  # the process has ended, or has closed this descriptor
-            self.send(signal.SIGTERM)
-
-    def send(self, number: int) -> None:
-        """Send the signal ``number`` to the worker's process: see `Process.send`."""
-        if self._process.returncode is None:
-            with suppress(OSError):  # the process has ended, or has changed its user
-                self._process.send_signal(number)
-
-
 def _output(descriptor: int) -> int | None:
     """Return one of this process's standard streams for a worker. Returns the null device instead of a broken stream.
 
@@ -200,7 +158,7 @@ def _output(descriptor: int) -> int | None:
 @asynccontextmanager
 async def open_worker(
     listeners: Sequence[socket.socket], secret: bytes, metrics: str | None = None
-) -> AsyncGenerator[_WorkerProcess]:
+) -> AsyncGenerator[WorkerProcess]:
     """Start a worker with the command line of this process, and yield its process. If the process still runs at the end
     of the block, it is killed.
 
@@ -227,22 +185,9 @@ async def open_worker(
             except RuntimeError as error:  # the system has no thread left to start the process
                 raise OSError(EAGAIN, str(error)) from error
         try:
-            yield _WorkerProcess(process, life)
+            yield WorkerProcess(process, life)
         finally:
             process.kill()
-
-
-@asynccontextmanager
-async def _metrics_page(where: tuple[str, int] | None) -> AsyncGenerator[str | None]:
-    """Serve the metrics page at ``where``, and yield the folder for the workers' sockets. Without ``where``, yields
-    `None`."""
-    if where is None:
-        yield None
-        return
-    from .metrics import page_of_workers  # needs an extra
-
-    async with page_of_workers(*where) as folder:
-        yield folder
 
 
 async def supervise(
@@ -262,10 +207,15 @@ async def supervise(
         from watchfiles import PythonFilter, awatch
 
         changes = awatch(watched, watch_filter=PythonFilter())
+    page: AbstractAsyncContextManager[str | None] = nullcontext()
+    if metrics is not None:
+        from .metrics import page_of_workers  # needs an extra
+
+        page = page_of_workers(*metrics)
     secret = secrets.token_bytes(_SECRET_BYTES)
     try:
         # Log in a thread, because standard error may have no reader.
-        async with log_in_thread(), _metrics_page(metrics) as folder:
+        async with log_in_thread(), page as folder:
             return await Supervisor(partial(open_worker, listeners, secret, folder), count, announce, changes).run()
     finally:
         for each in listeners:

@@ -12,7 +12,6 @@ import click
 import trio
 
 from ...auth.credentials import AuthorizationError
-from ...classes import define
 from ...client.client import Client
 from ...concurrency.contexts import asynccontextmanager
 from ...connecting.stdio import Command
@@ -87,36 +86,26 @@ def bridge(
     where = with_extras(where, (), (), revision)
     serve = serving_on(addresses)
     log_to_stderr(log_level)
-    way = _TargetOpener(where, era)
-    trio.run(serve or serve_stdio, proxy(way.open, name=_name_of(where)))
-    return way.status if serve is None else ENDED_WELL
-
-
-@define
-class _TargetOpener:
-    """Connects to the server ``target``, once for each client of the bridge. ``era`` selects the legacy or the modern
-    protocol revisions."""
-
-    _target: Target
-    _era: Literal["auto", "modern", "legacy"]
-    status: int = ENDED_WELL
-    """The exit status that belongs to the last connection that was lost or refused."""
+    status = ENDED_WELL
 
     @asynccontextmanager
-    async def open(self, **options: Any) -> AsyncGenerator[Client]:
-        """Open a connection to the target server for one client of the bridge. The option ``--era`` decides between the
-        legacy protocol revisions (2025-11-25 and older) and the modern ones."""
-        if self._era != "auto":
-            options["era"] = self._era
+    async def opened(**options: Any) -> AsyncGenerator[Client]:
+        """Connect to the target, once for each client of the bridge."""
+        nonlocal status
+        if era != "auto":
+            options["era"] = era
         try:
-            async with self._target.open(**options) as client:
+            async with where.open(**options) as client:
                 yield client
         except ConnectionLost:
-            self.status = NO_CONNECTION
+            status = NO_CONNECTION
             raise
         except AuthorizationError:
-            self.status = NOT_AUTHORIZED
+            status = NOT_AUTHORIZED
             raise
+
+    trio.run(serve or serve_stdio, proxy(opened, name=_name_of(where)))
+    return status if serve is None else ENDED_WELL
 
 
 def _name_of(target: Target) -> str:

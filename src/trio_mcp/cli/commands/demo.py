@@ -10,9 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Final
 
 import click
 import trio
@@ -142,7 +142,10 @@ async def watch(client: Client, screen: Screen) -> list[str]:
     with trio.move_on_after(PATIENCE) as scope:
         await client.call_tool("watch", {"folder": "photos"})
     gave_up = time.monotonic() + scope.deadline - trio.current_time()
-    end = await _last_watch(client)
+    with trio.fail_after(5):
+        last = await client.call_tool("last_watch")
+    tool_text(last)
+    end = last.structured_content
     # The monotonic clock is the same in both processes, so their times can be compared.
     handler = (end["handler_ended"] - gave_up) * 1000
     child = (end["child_task_ended"] - gave_up) * 1000
@@ -154,13 +157,6 @@ async def watch(client: Client, screen: Screen) -> list[str]:
         f"cancelled call: the handler's finally ran {handler:.1f} ms after the deadline, in the other process",
         f"its child task: ended {child:.1f} ms after the deadline",
     ]
-
-
-async def _last_watch(client: Client) -> Mapping[str, Any]:
-    with trio.fail_after(5):
-        result = await client.call_tool("last_watch")
-    tool_text(result)
-    return result.structured_content
 
 
 async def pack_again(client: Client, screen: Screen) -> str:

@@ -351,10 +351,8 @@ class _DiscoveryDialog:
     def agree(self, url: str, what: str) -> None:
         """Ask the user for permission to contact the host of ``url``, unless the user has typed this host or permitted
         it before. Raises `NoTarget` if the user refuses."""
-        try:
+        with NoTarget.instead_of(FetchFailed, prefix="the catalog lists no usable URL: "):
             origin = self._rules.check(url)
-        except FetchFailed as error:
-            raise NoTarget(f"the catalog lists no usable URL: {error}") from None
         if origin in self._agreed:
             return
         if not self._terminal.can_ask:

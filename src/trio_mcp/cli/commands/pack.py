@@ -225,10 +225,8 @@ def _check_library(files: Mapping[str, Path], dependencies: Sequence[str]) -> No
 def _check_project(project: Path, dependencies: Sequence[str]) -> None:
     if dependencies:
         raise click.UsageError(f"--dependency can't be used if the folder has a {_PROJECT}: add the dependency there")
-    try:
+    with CommandError.instead_of(OSError, ValueError, prefix=f"{project} cannot be read: "):
         data: Any = tomllib.loads(project.read_text())
-    except (OSError, ValueError) as error:
-        raise CommandError(f"{project} cannot be read: {error}") from None
     table = data.get("project")
     named: Any = as_object(table).get("dependencies")
     words = [each for each in cast("list[Any]", named) if isinstance(each, str)] if isinstance(named, list) else []

@@ -105,10 +105,8 @@ def approve(file: Path, config: Path, sign_in: SignIn, names: tuple[str, ...], y
         if not (yes or click.confirm(f"Approve {words}?", err=True)):
             say(f"{file} was left unchanged")
             return NOT_WRITTEN
-        try:
+        with CommandError.instead_of(ConfigError):
             trio.run(ToolPins(file).approve, chosen)
-        except ConfigError as error:
-            raise CommandError(str(error)) from None
         say(f"approved {words} in {file}")
     return ENDED_WELL if is_whole or (names and chosen) else NO_CONNECTION
 

@@ -59,10 +59,8 @@ def record(output: str, max_bytes: int, command: tuple[str, ...]) -> int:
 
     The exit status is the server's.
     """
-    try:
+    with CommandError.instead_of(OSError):
         recorder = Recorder(Path(output), max_bytes=max_bytes)
-    except OSError as error:
-        raise CommandError(str(error)) from None
     return trio.run(_relay, recorder, command)
 
 
@@ -171,10 +169,8 @@ def timeline(
     if output is None:
         sys.stdout.buffer.write(data)
         return ENDED_WELL
-    try:
+    with CommandError.instead_of(OSError, prefix=f"cannot write {output}: "):
         Path(output).write_bytes(data)
-    except OSError as error:
-        raise CommandError(f"cannot write {output}: {error}") from None
     return ENDED_WELL
 
 

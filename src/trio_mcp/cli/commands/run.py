@@ -105,10 +105,8 @@ def run(
     if server is None:
         return 0
     if tasks is not None:
-        try:
+        with CommandError.instead_of(OSError):
             trio.run(_keep_tasks, server, tasks)
-        except OSError as error:
-            raise CommandError(str(error)) from None
     log_to_stderr("warning")  # does nothing if the user's file has configured logging
     if serve is None and sys.stdin.isatty():
         say(f"serving {server.info.name!r} on standard input, which is a terminal, not a client; press Ctrl-C to stop")
