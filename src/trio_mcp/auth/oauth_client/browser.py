@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import h11
+import outcome
 import trio
 
 from ...classes import frozen
@@ -65,12 +66,13 @@ class Browser:
         except AuthorizationError as error:
             # Drop the traceback, because its frames contain the sign-in URL.
             error.__traceback__ = error.__context__ = None
-            answer.fail(error)
+            answer.give(outcome.Error(error))
             return
         if callback is not None:
-            answer.set_url(callback)
+            answer.give(outcome.Value(callback))
         elif self.listener is None:
-            answer.fail(AuthorizationError("on_visit must return the URL that the browser was redirected to"))
+            words = "on_visit must return the URL that the browser was redirected to"
+            answer.give(outcome.Error(AuthorizationError(words)))
 
 
 def _check(url: str) -> None:
@@ -105,29 +107,20 @@ class AwaitedCallback:
 
     def __init__(self) -> None:
         self._given = trio.Event()
-        self._url = ""
-        self._failure: AuthorizationError | None = None
+        self._outcome: outcome.Outcome[str] | None = None
 
-    def set_url(self, url: str) -> None:
-        """Set the callback URL of the sign-in, so that `wait` returns it. Has no effect if a URL or an error was set
-        before."""
-        if not self._given.is_set():
-            self._url = url
-            self._given.set()
-
-    def fail(self, failure: AuthorizationError) -> None:
-        """Set the error that `wait` raises because the sign-in failed. Has no effect if a URL or an error was set
-        before."""
-        if not self._given.is_set():
-            self._failure = failure
+    def give(self, given: outcome.Outcome[str]) -> None:
+        """Set the callback URL of the sign-in, or the error because of which it failed. Has no effect if a URL or an
+        error was set before."""
+        if self._outcome is None:
+            self._outcome = given
             self._given.set()
 
     async def wait(self) -> str:
         """Wait for the callback URL of the sign-in and return it, or raise the error that was set."""
         await self._given.wait()
-        if self._failure is not None:
-            raise self._failure
-        return self._url
+        assert self._outcome is not None, "it was given"
+        return self._outcome.unwrap()
 
 
 _HOSTS: Final = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
@@ -179,7 +172,7 @@ class LoopbackListener:
                     await stream.send_all(_page(404, "There is nothing here."))
                 else:
                     await stream.send_all(_page(200, "You can close this page and return to the application."))
-                    self._answer.set_url(callback)
+                    self._answer.give(outcome.Value(callback))
                 # Read the rest of the request, since closing with unread data resets the connection.
                 with trio.move_on_after(1):
                     await stream.send_eof()

@@ -51,51 +51,42 @@ def scope_tokens(scopes: Iterable[str]) -> frozenset[str]:
     return found
 
 
-@frozen
-class PublishedMetadata:
-    """The metadata that one protected resource publishes (RFC 9728 section 2)."""
+def _metadata_url(resource: str) -> str:
+    """Return the URL at which clients find the metadata of ``resource`` (RFC 9728 section 3.1). The URL is never
+    derived from a Host header."""
+    parts = urlsplit(resource)
+    path = "" if parts.path == "/" else parts.path
+    return f"{origin_of(parts)}{_RESOURCE_METADATA}{path}{f'?{parts.query}' if parts.query else ''}"
 
-    settings: Protected
-    proof_algorithms: Sequence[str]
-    """The accepted signature algorithms of DPoP proofs; empty without DPoP."""
 
-    @property
-    def url(self) -> str:
-        """The URL at which clients find the metadata (RFC 9728 section 3.1). The URL is never derived from a Host
-        header."""
-        parts = urlsplit(self.settings.resource)
-        path = "" if parts.path == "/" else parts.path
-        return f"{origin_of(parts)}{_RESOURCE_METADATA}{path}{f'?{parts.query}' if parts.query else ''}"
+def _metadata_paths(resource: str) -> frozenset[str]:
+    """Return the paths at which the metadata of ``resource`` is served.
 
-    @property
-    def paths(self) -> frozenset[str]:
-        """The paths at which the resource metadata is served.
+    These are the path of its URL, with and without a trailing slash because clients disagree about it, and the
+    well-known path without the resource's own path.
+    """
+    path = urlsplit(resource).path.rstrip("/")
+    return frozenset(
+        (_RESOURCE_METADATA, *((f"{_RESOURCE_METADATA}{path}", f"{_RESOURCE_METADATA}{path}/") if path else ()))
+    )
 
-        These are the path of `url`, with and without a trailing slash because clients disagree about it, and the
-        well-known path without the resource's own path.
-        """
-        path = urlsplit(self.settings.resource).path.rstrip("/")
-        return frozenset(
-            (_RESOURCE_METADATA, *((f"{_RESOURCE_METADATA}{path}", f"{_RESOURCE_METADATA}{path}/") if path else ()))
-        )
 
-    def to_json(self) -> bytes:
-        """Return the resource's metadata as a JSON document (RFC 9728 section 2)."""
-        settings = self.settings
-        scopes = settings.scopes if settings.scopes_supported is None else settings.scopes_supported
-        document: dict[str, Any] = {
-            "resource": settings.resource,
-            "authorization_servers": settings.authorization_servers,
-            "scopes_supported": sorted(scopes),
-            # a token in a body or query would leak (RFC 6750 sections 2.2 and 2.3)
-            "bearer_methods_supported": ["header"],
-            "resource_name": settings.resource_name,
-            "resource_documentation": settings.resource_documentation,
-            "dpop_signing_alg_values_supported": self.proof_algorithms,
-            "dpop_bound_access_tokens_required": settings.dpop == "required",
-        }
-        # RFC 9728 section 3.2: leave out parameters without a value.
-        return msgspec.json.encode({name: value for name, value in document.items() if value})
+def _metadata_of(settings: Protected, proof_algorithms: Sequence[str]) -> bytes:
+    """Return the metadata that a protected resource publishes, as a JSON document (RFC 9728 section 2)."""
+    scopes = settings.scopes if settings.scopes_supported is None else settings.scopes_supported
+    document: dict[str, Any] = {
+        "resource": settings.resource,
+        "authorization_servers": settings.authorization_servers,
+        "scopes_supported": sorted(scopes),
+        # a token in a body or query would leak (RFC 6750 sections 2.2 and 2.3)
+        "bearer_methods_supported": ["header"],
+        "resource_name": settings.resource_name,
+        "resource_documentation": settings.resource_documentation,
+        "dpop_signing_alg_values_supported": proof_algorithms,
+        "dpop_bound_access_tokens_required": settings.dpop == "required",
+    }
+    # RFC 9728 section 3.2: leave out parameters without a value.
+    return msgspec.json.encode({name: value for name, value in document.items() if value})
 
 
 def _nonces(_: Any, __: Any, value: bool | bytes) -> None:
@@ -186,13 +177,11 @@ class Protected:
         """Return a new `Gate`, which authenticates the callers of one endpoint. ``now`` returns the time in seconds
         since the epoch."""
         proofs = self._proofs(now)
-        algorithms = () if proofs is None else proofs.algorithms
-        metadata = PublishedMetadata(self, algorithms)
         refusals = Refusals(
-            metadata_url=metadata.url,
+            metadata_url=_metadata_url(self.resource),
             scopes=self.scopes,
             takes_bearer=self.dpop != "required",
-            proof_algorithms=algorithms,
+            proof_algorithms=() if proofs is None else proofs.algorithms,
         )
         verify, answers_hold = self._verify(now)
         tokens = TokenCheck(
@@ -202,7 +191,7 @@ class Protected:
             max_concurrent=self.max_verifications,
             now=now,
         )
-        return Gate(metadata, tokens, refusals, proofs)
+        return Gate(self, tokens, refusals, proofs)
 
     def _proofs(self, now: Callable[[], float]) -> ProofChecks | None:
         if self.dpop == "off":
@@ -254,12 +243,10 @@ class HttpHead(Protocol):
 class Gate:
     """Identifies the callers of one HTTP endpoint. `Protected._gate` creates one for each running endpoint."""
 
-    def __init__(
-        self, metadata: PublishedMetadata, tokens: TokenCheck, refusals: Refusals, proofs: ProofChecks | None
-    ) -> None:
-        self.metadata = metadata.to_json()
+    def __init__(self, settings: Protected, tokens: TokenCheck, refusals: Refusals, proofs: ProofChecks | None) -> None:
+        self.metadata = _metadata_of(settings, refusals.proof_algorithms)
         """The protected resource metadata (RFC 9728 section 2), as JSON."""
-        self.metadata_paths = metadata.paths
+        self.metadata_paths = _metadata_paths(settings.resource)
         """The paths at which the metadata is served: with the path of the resource, and at the root (RFC 9728 section
         3.1)."""
         self._tokens = tokens
@@ -267,8 +254,8 @@ class Gate:
         self._scopes = refusals.scopes
         self._schemes = refusals.schemes
         self._proofs = proofs
-        self._satisfies = metadata.settings.satisfies
-        self._on_authenticated = metadata.settings.on_authenticated
+        self._satisfies = settings.satisfies
+        self._on_authenticated = settings.on_authenticated
         self._replay_guard: ReplayGuard | None = None
         """Remembers the DPoP proofs that were used on any replica; `None` without replicas."""
         self._may_ask = self._on_authenticated is not None
