@@ -478,7 +478,7 @@ async def test_client_that_disconnects_before_its_task_starts_leaves_no_task_rec
             connection.connection.lose(ConnectionLost("the client is gone"))
             await trio.sleep(5)
             assert len(running.tasks.host()) == 0
-            assert running.tasks.host()._live.room == 10_000
+            assert running.tasks.host().live.room == 10_000
     records = await store.page("", None, 10)
     assert list(records) == []
 

@@ -74,8 +74,9 @@ class TaskHost:
         self.silence = Outbox(host.limits.high_water)
         """Outbox of tasks that send no notifications."""
         self.silence.close()
-        self._process = secrets.token_urlsafe(9)
-        self._holder = new_holder(self._process)
+        self.process = secrets.token_urlsafe(9)
+        """Identifies this process in the holder tokens of its tasks."""
+        self._holder = new_holder(self.process)
         """Holder token of the tasks that this host creates."""
         self._last: TaskRecord | None = None
         """The task record that was created last, without its parameters."""
@@ -83,8 +84,9 @@ class TaskHost:
         """Sends elicitation and sampling requests of tasks in the form of 2025-11-25."""
         self.own_tasks = OwnTasks(records.settings)
         """The tasks created by each connection without a principal."""
-        self._live = LiveTasks(records.settings, host.load)
-        self._offers = offers
+        self.live = LiveTasks(records.settings, host.load)
+        self.offers = offers
+        """Returns the names of the tools whose tasks can run again in this process."""
         self._leases: Leases | None = None
         """The leases of the tasks that run in this process. Used while the host runs and the store is shared with other
         processes."""
@@ -109,7 +111,7 @@ class TaskHost:
 
     def __len__(self) -> int:
         """Return the number of background tasks that run in this process."""
-        return len(self._live)
+        return len(self.live)
 
     # Life
 
@@ -150,9 +152,7 @@ class TaskHost:
             if is_shared:
                 from .leases import Leases  # this module is imported late, so that servers without tasks start faster
 
-                self._leases = Leases(
-                    self.records, self._live, self._process, self.ending, self._offers, self._run_again
-                )
+                self._leases = Leases(self)
                 nursery.start_soon(self._leases.run)
                 nursery.start_soon(self.records.watch)
 
@@ -168,11 +168,11 @@ class TaskHost:
             self._nursery = None
             self.ending.set()
             self.outcome_writer.limit_time(0.0)
-            self._cut_off = tuple(self._live)
+            self._cut_off = tuple(self.live)
             self._cancel_all()
 
     def _cancel_all(self) -> None:
-        for task in self._live:
+        for task in self.live:
             task.cancel(CancelCause.SHUTDOWN, SERVER_STOPPED)
 
     def shut_down(self, *, hurry: bool = False) -> None:
@@ -196,14 +196,14 @@ class TaskHost:
         await self._drained.wait()
 
     async def _drain(self) -> None:
-        for task in self._live:
+        for task in self.live:
             if self.outcome_writer.goes_on_elsewhere(task):
                 task.cancel(CancelCause.SHUTDOWN, "the server is shutting down, and the task continues elsewhere")
         with self._drain_scope:
-            await self._live.emptied()
+            await self.live.emptied()
         self.runner.graces.shorten(self._limits.shutdown_grace)
         self._cancel_all()
-        await self._live.emptied()
+        await self.live.emptied()
         self._drained.set()
 
     # Start
@@ -216,11 +216,11 @@ class TaskHost:
         """
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: new tasks are refused")
-        self._live.admit(task, alone=task.scope.exchange.peer.alone)
+        self.live.admit(task, alone=task.scope.exchange.peer.alone)
         try:
             return await self.create_record(task, delegated=delegated)
         except BaseException:
-            self._live.release(task)
+            self.live.release(task)
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
@@ -235,11 +235,11 @@ class TaskHost:
         self._last = attrs.evolve(new, params=b"")
         self._has_tasks.set()
         if holder is not None:
-            self._live.pending[task.id] = task
+            self.live.pending[task.id] = task
         try:
             record = await self._store_record(task, new)
         except BaseException:
-            self._live.pending.pop(task.id, None)
+            self.live.pending.pop(task.id, None)
             raise
         # A lease is the time for which a process has claimed a task. It may have expired while the record was stored.
         # If this process has claimed the task again since then, `task.holder` is already set.
@@ -272,8 +272,8 @@ class TaskHost:
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
         """Delete the record of a background task, because the client will never get the task's id."""
-        self._live.release(task)
-        self._live.pending.pop(record.id, None)
+        self.live.release(task)
+        self.live.pending.pop(record.id, None)
         with trio.move_on_after(_SHORT_TIME, shield=True) as scope:
             await self.records.discard(record.id)
         if scope.cancelled_caught:
@@ -301,7 +301,7 @@ class TaskHost:
 
         TaskQuestions(task).collect()
 
-    def _run_again(self, record: TaskRecord, until: float) -> None:
+    def run_again(self, record: TaskRecord, until: float) -> None:
         """Run the handler of a background task again, after the task was claimed from another process.
 
         The lease lasts until the time ``until``. Raises `LookupError` or `ValueError` if its record can't be used.
@@ -310,7 +310,7 @@ class TaskHost:
 
         task = restarted(self, self.runner, record, self.records.now)
         task.acquire(record, until)
-        self._live.reserve(task)
+        self.live.reserve(task)
         self._hold(task, record)
         self.runner.start(task.scope)
 
@@ -320,8 +320,8 @@ class TaskHost:
         Call `LiveTasks.admit` or `LiveTasks.reserve` first, so that the limit isn't exceeded.
         """
         self._has_tasks.set()
-        self._live.pending.pop(task.id, None)
-        self._live.by_id[task.id] = task
+        self.live.pending.pop(task.id, None)
+        self.live.by_id[task.id] = task
         if record.expires_at is not None:
             left = max(0, record.expires_at - self.records.now) / 1000
             task.set_expiry(trio.current_time() + left)
@@ -378,7 +378,7 @@ class TaskHost:
             task.deliver(record.answers)
 
     def _record_changed(self, task_id: str, record: TaskRecord | None) -> None:
-        task = self._live.by_id.get(task_id)
+        task = self.live.by_id.get(task_id)
         if task is None or task.has_ended:
             return
         if record is not None and task.accepts(record):
@@ -388,7 +388,7 @@ class TaskHost:
             self._reader.wake()
 
     def _hint_received(self, task_id: str) -> None:
-        if self._live.by_id.get(task_id) is not None:
+        if self.live.by_id.get(task_id) is not None:
             self._hinted.setdefault(task_id, False)
             self._reader.wake()
 
@@ -405,7 +405,7 @@ class TaskHost:
             with suppress(Exception):  # the error was already logged, and the store is polled again soon
                 marks = await self.records.store.marks(tuple(hinted))
                 for task_id, is_asked_for in hinted.items():
-                    task = self._live.by_id.get(task_id)
+                    task = self.live.by_id.get(task_id)
                     if task is None or task.has_ended:
                         continue
                     if is_asked_for or marks.get(task_id) != task.mark:
@@ -413,7 +413,7 @@ class TaskHost:
                             await self._read(task)
 
     async def _read(self, task: RequestTask) -> None:
-        while self._live.by_id.get(task.id) is task:
+        while self.live.by_id.get(task.id) is task:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
@@ -421,7 +421,7 @@ class TaskHost:
                 break
         else:
             return
-        if self._live.by_id.get(task.id) is task:
+        if self.live.by_id.get(task.id) is task:
             self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
@@ -431,11 +431,11 @@ class TaskHost:
         A different mark in the store shows that another process has changed the record, to answer input requests or to
         cancel the task.
         """
-        return {task.id: task.mark for task in self._live}
+        return {task.id: task.mark for task in self.live}
 
     def _cancel(self, task_id: str, reason: str | None) -> None:
         """Cancel a background task that runs in this process. The store failed to record the cancellation."""
-        task = self._live.by_id.get(task_id)
+        task = self.live.by_id.get(task_id)
         if task is not None:
             task.cancel(CancelCause.TASK, reason)
 
@@ -446,7 +446,7 @@ class TaskHost:
 
         If ``was_cut_off`` is true, the task's outcome isn't stored yet, and is stored in the background.
         """
-        self._live.remove(task)
+        self.live.remove(task)
         self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:
             self.in_background(self.outcome_writer.persist, task, None)

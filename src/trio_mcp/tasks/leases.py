@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +21,7 @@ from .transitions import reclaimed, released
 
 if TYPE_CHECKING:
     from ..stores.task_store import TaskRecord
-    from .host import LiveTasks
-    from .records import TaskRecords
+    from .host import TaskHost
     from .request_task import RequestTask
 
 logger = logging.getLogger("trio_mcp")
@@ -55,7 +54,7 @@ class ClaimedLease:
 class Leases:
     """Manages the leases of background tasks. A lease gives one process the right to run a task for a limited time.
 
-    The tasks are the ``live`` tasks, which run in this ``process``, and the tasks that are about to run here.
+    The tasks are those of ``host``: the tasks that run in this process, and the tasks that are about to run here.
 
     Three background tasks share the work:
 
@@ -63,34 +62,19 @@ class Leases:
     - The guard cancels each task whose lease is about to expire, before another process can claim it. The lease is
       counted by trio's clock from before the renewal was sent. First the guard waits for one more renewal: if this
       process was suspended, or its event loop was late, the lease may still be valid.
-    - The claimer claims tasks of the tools that ``offers`` names, a limited number at once, and only while renewals
-      work.
+    - The claimer claims tasks of the tools that `TaskHost.offers` names, a limited number at once, and only while
+      renewals work.
 
     A task runs once under each claim. If this process claims a task that already runs here, no new run starts: the
     existing run continues under the new claim. A task that has another holder is cancelled at once.
-
-    ``run_again`` runs a claimed task until a given time, and raises if its record cannot be read. ``ending`` is set
-    when no more tasks must be claimed.
     """
 
-    def __init__(
-        self,
-        records: TaskRecords,
-        live: LiveTasks,
-        process: str,
-        ending: trio.Event,
-        offers: Callable[[], Collection[str]],
-        run_again: Callable[[TaskRecord, float], None],
-    ) -> None:
-        settings = records.settings
-        self._records = records
-        self._settings = settings
-        self._store = records.store
-        self._live = live
-        self._process = process
-        self._ending = ending
-        self._offers = offers
-        self._run_again = run_again
+    def __init__(self, host: TaskHost) -> None:
+        settings = host.settings
+        self._host = host
+        self._records = host.records
+        self._store = host.records.store
+        self._live = host.live
         self._lease = settings.lease
         self._length = int(settings.lease * 1000)
         self._interval = settings.lease / _PARTS
@@ -224,12 +208,12 @@ class Leases:
 
     async def _claim(self) -> bool:
         """Claim some abandoned tasks, and run them. Returns whether more abandoned tasks may exist."""
-        most, names = min(self._live.room, _BATCH), self._offers()
-        if self._ending.is_set() or not most or not names:
+        most, names = min(self._live.room, _BATCH), self._host.offers()
+        if self._host.ending.is_set() or not most or not names:
             return False
         until = trio.current_time() + self._lease
         try:
-            holder = new_holder(self._process)
+            holder = new_holder(self._host.process)
             claimed = await self._store.claim(holder, lease_ms=self._length, limit=most, names=names)
         except Exception:  # already logged
             return False
@@ -268,14 +252,14 @@ class Leases:
 
         Returns whether either was done.
         """
-        change, holder = self._records.change, claimed.holder
-        if not await self.has_lease_left(claimed) or self._ending.is_set() or record.name not in self._offers():
+        host, change, holder = self._host, self._records.change, claimed.holder
+        if not await self.has_lease_left(claimed) or host.ending.is_set() or record.name not in host.offers():
             await self._release(record)
             return False
         if record.on_restart != "fail":
             # If the request in the record can't be decoded, raise the error before the record is changed.
             request_of(record, self._records.now)
-        attempt, most = record.attempt + 1, self._settings.max_attempts
+        attempt, most = record.attempt + 1, host.settings.max_attempts
         kept = await change(record.id, holder, lambda kept, now: reclaimed(kept, now, attempt, most))
         if kept is None:
             return True
@@ -283,10 +267,10 @@ class Leases:
         if kept.phase.is_final:
             return True
         # Check again how long this process may run the task, because storing the new record may have taken long.
-        if not await self.has_lease_left(claimed) or self._ending.is_set():
+        if not await self.has_lease_left(claimed) or host.ending.is_set():
             await self._release(record, counts=False)
             return False
-        self._run_again(kept, claimed.held_until)
+        host.run_again(kept, claimed.held_until)
         return True
 
     async def _release(self, record: TaskRecord, *, counts: bool = True) -> None:
