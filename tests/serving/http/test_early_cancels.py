@@ -14,7 +14,7 @@ from tests.serving.http.scenes import MemoryEndpoint, Scene, call, cancel, in_me
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.jsonrpc.messages import Notification
-from trio_mcp.serving.http.early_cancels import MAX_WAITING, WAIT, WINDOW, EarlyCancels
+from trio_mcp.serving.http.session_delivery import MAX_WAITING, WAIT, WINDOW, EarlyCancels
 
 Session = dict[str, str | None]
 

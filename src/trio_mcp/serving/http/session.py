@@ -27,11 +27,10 @@ from ...server.sharing import Fleet
 from ...transports.http.replay_log import BadCursor, ReplayLog
 from ...transports.sse import STREAM_HEADERS, identified_events
 from ..callers import token_expiry
-from .early_cancels import EarlyCancels
 from .exchanges import FinishedStream, HttpRequest
 from .responses import busy, empty, invalid
+from .session_delivery import EarlyCancels, SessionStream
 from .session_exchange import ClientSession, LocalInitializeExchange, SessionExchange
-from .session_stream import SessionStream
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
