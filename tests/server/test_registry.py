@@ -9,12 +9,12 @@ import pytest
 
 from trio_mcp import CodedError
 from trio_mcp.runtime.peer import UNKNOWN_PEER, Peer
-from trio_mcp.server.offers.registration import Registry
+from trio_mcp.server.offers.registration import Offer, Registry
 from trio_mcp.server.options import Visible
 
 
 @attrs.frozen
-class Thing:
+class Thing(Offer):
     text: str
     scopes: frozenset[str] = frozenset()
     visible: Visible | None = None

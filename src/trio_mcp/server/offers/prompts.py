@@ -31,13 +31,13 @@ from ..calling.results import BLOCKS, media_kinds
 from ..calling.signature import BadArguments, UserFunction
 from ..context.input_required import FINISHED, InputRequired, settle
 from ..options import PromptOptions, Visible, checked_access
-from .registration import Registry
+from .registration import Offer, Registry
 from .resources import Resources
 from .uris import normal_uri
 
 
 @frozen(eq=False)
-class RegisteredPrompt:
+class RegisteredPrompt(Offer):
     """A prompt and the function that returns its messages."""
 
     listed: Prompt

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from ...jsonrpc.base64url import decode_base64url
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
@@ -20,26 +20,20 @@ if TYPE_CHECKING:
     from ...protocol.listings import CachedPage, ListedTexts
 
 
-class Offer(Protocol):
+class Offer:
     """A tool, resource, template, prompt or skill that a server offers to all callers, or only to some of them."""
 
-    @property
-    def scopes(self) -> frozenset[str]:
-        """OAuth scopes that a caller needs to use the tool, resource or prompt."""
-        ...
+    __slots__ = ()
 
-    @property
-    def visible(self) -> Visible | None:
-        """Function that is called with the caller and returns whether the caller can see the tool, resource or prompt.
+    scopes: frozenset[str]
+    """OAuth scopes that a caller needs to use the tool, resource or prompt."""
+    visible: Visible | None
+    """Function that is called with the caller and returns whether the caller can see the tool, resource or prompt.
 
-        The function never raises. `None` if all callers can see it.
-        """
-        ...
-
-    @property
-    def tags(self) -> frozenset[str]:
-        """Tags by which the author can disable and enable tools, resources and prompts."""
-        ...
+    The function never raises. `None` if all callers can see it.
+    """
+    tags: frozenset[str]
+    """Tags by which the author can disable and enable tools, resources and prompts."""
 
 
 def depends_on_caller(offer: Offer) -> bool:

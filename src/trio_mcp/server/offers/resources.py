@@ -31,7 +31,7 @@ from ..calling.results import media_kinds, to_plain
 from ..calling.signature import BadArguments, UserFunction
 from ..context.input_required import FINISHED, InputRequired, settle
 from ..options import CacheHints, ResourceOptions, Visible, check_apps, checked_access
-from .registration import Registry, depends_on_caller
+from .registration import Offer, Registry, depends_on_caller
 from .uris import LONGEST_URI, UriTemplate, check_length, checked_uri, normal_uri
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ResourceNotFound(MCPError):
 
 
 @frozen(eq=False)
-class RegisteredResource:
+class RegisteredResource(Offer):
     """A resource and the function that reads it. A resource with a ``pattern`` is a resource template."""
 
     listed: Resource | ResourceTemplate

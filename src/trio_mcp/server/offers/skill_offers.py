@@ -14,7 +14,6 @@ from urllib.parse import quote, unquote
 import attrs
 
 from ...classes import define, show_fields
-from ...concurrency.threads import ActiveRuns
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...protocol.types.content import BlobResourceContents, TextResourceContents
 from ...protocol.types.resources import PageParams, Resource
@@ -30,7 +29,7 @@ from ...protocol.types.skills import (
 from ..calling.signature import UserFunction
 from ..context.request_context import RequestContext, scope_of
 from ..options import CacheHints, ResourceOptions, Visible
-from .registration import Registry, depends_on_caller
+from .registration import Offer, Registry, depends_on_caller
 from .resources import RegisteredResource, Resources
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class SkillOptions(TypedDict, total=False):
 
 
 @define(eq=False)
-class _OfferedSkill:
+class _OfferedSkill(Offer):
     """A skill that one server offers to its clients."""
 
     skill: SkillSource
@@ -85,6 +84,8 @@ class SkillOffers:
         self, server: Any, contents: Callable[[str, str], Awaitable[bytes]], recheck: Callable[[], Awaitable[None]]
     ) -> None:
         self._server = server
+        self.call_in_run: Callable[[Callable[[], None]], None] = server._active_runs.call_in_run
+        """Function that calls a function in the run of trio that serves the server. See `ActiveRuns.call_in_run`."""
         self._contents_of = contents
         self._recheck = recheck
         resources: Resources = server._resources
@@ -95,11 +96,6 @@ class SkillOffers:
         resources.unlisted.append(self)
 
     # What is offered
-
-    @property
-    def active_runs(self) -> ActiveRuns:
-        """The runs of trio (`trio.run`) in which the server is being served."""
-        return self._server._active_runs
 
     def add(self, skill: SkillSource, options: SkillOptions) -> None:
         """Add a skill, and notify clients.

@@ -54,11 +54,7 @@ class Skills(SkillsExtension):
     """
 
     def __init__(
-        self,
-        *folders: str | Path,
-        directory_read: bool = True,
-        recheck: float = 1.0,
-        **options: Unpack[SkillOptions],
+        self, *folders: str | Path, directory_read: bool = True, recheck: float = 1.0, **options: Unpack[SkillOptions]
     ) -> None:
         check_extra()
         check_keywords(Skills.__init__, options)
@@ -122,7 +118,7 @@ class Skills(SkillsExtension):
         """Run a function that changes the skills, in each run of trio that serves a server with these skills. See
         `ActiveRuns.call_in_run`."""
         for offers in self._offers:
-            change = partial(offers.active_runs.call_in_run, change)
+            change = partial(offers.call_in_run, change)
         change()
 
     def _remove(self, path: str) -> None:

@@ -12,12 +12,7 @@ import trio
 
 from ...classes import frozen
 from ...jsonrpc.codec import decode_value
-from ...jsonrpc.errors import (
-    INVALID_PARAMS,
-    CodedError,
-    NotSerializable,
-    UnsendableResult,
-)
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError, NotSerializable, UnsendableResult
 from ...lazy import lazy_pattern
 from ...protocol.converters import structure, structure_params
 from ...protocol.errors import CapabilityMissing
@@ -42,7 +37,7 @@ from ..calling.tool_tasks import (
 )
 from ..context.input_required import FINISHED, InputRequired, replay, settle
 from ..options import ToolOptions, Visible, check_apps, checked_access
-from .registration import Registry
+from .registration import Offer, Registry
 
 if TYPE_CHECKING:
     from ...protocol.schema_validator import SchemaValidator
@@ -64,7 +59,7 @@ class Validator(Protocol):
 
 
 @frozen(eq=False)
-class RegisteredTool:
+class RegisteredTool(Offer):
     """A registered tool with its function, its limits, and the HTTP headers that repeat its arguments."""
 
     listed: Tool
