@@ -80,7 +80,6 @@ class ServerConnection:
         self.seal = self._round_states.seal
         """Function that encrypts ``requestState``. See `RequestHandler.seal`."""
         self.connection = Connection(transport, self.state, self, running.host, peer=peer, replies=running.replies)
-        self._stateless = running.stateless
         self._tasks = running.tasks
         self._task_host = running.tasks.host if running.tasks.are_stored else None
         self.subscriptions = ClientSubscriptions(server, self.connection, running.tasks)
@@ -134,12 +133,12 @@ class ServerConnection:
     def _initialize(self, request: InboundRequest, exchange: Exchange) -> InitializeResult:
         server = self._server
         declared = self._declared(request.revision)
-        if self._stateless and declared.resources is not None:
+        if self.connection.stateless and declared.resources is not None:
             declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
         if declared.tasks is not None and not exchange.peer.is_distinguishable:
             # By MCP 2025-11-25 (tasks page), servers that cannot identify requestors SHOULD NOT declare tasks.list.
             declared = attrs.evolve(declared, tasks=attrs.evolve(declared.tasks, list=None))
-        self.subscriptions.declare(declared)
+        self.subscriptions.declared = declared
         return InitializeResult(request.revision.name, declared, server.info, server.instructions)
 
     def _discover(self, request: InboundRequest, _: Exchange) -> DiscoverResult:
@@ -307,11 +306,7 @@ class ServerConnection:
         "logging/setLevel": _set_level,
         "resources/subscribe": lambda self, request, at: self.subscriptions.subscribe(request, at.peer.auth),
         "resources/unsubscribe": lambda self, request, _: self.subscriptions.unsubscribe(request),
-        "tasks/get": _has_tasks,
-        "tasks/result": _has_tasks,
-        "tasks/list": _has_tasks,
-        "tasks/update": _has_tasks,
-        "tasks/cancel": _has_tasks,
+        **dict.fromkeys(("tasks/get", "tasks/result", "tasks/list", "tasks/update", "tasks/cancel"), _has_tasks),
     }
 
 
@@ -321,9 +316,8 @@ class MiddlewareConnection(ServerConnection):
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request by calling the middleware, in the trio task that runs the request. See
         `ServerConnection.answer`."""
-        assert self._middleware is not None, "other servers have the plain connections"
-        if scope.request.method.extension is not None:
-            return super().answer(scope)
+        if self._middleware is None or scope.request.method.extension is not None:
+            return super().answer(scope, arguments)
         return self._middleware.answer(super().answer, scope, self._lifespan, self._task_host)
 
     def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
@@ -353,8 +347,6 @@ class SharedConnection(MiddlewareConnection):
         if type(before) is RemoteRetry:
             assert self._fleet is not None, "it shares a storage with others"
             return self._fleet.forward(scope, before)
-        if self._middleware is None:
-            return ServerConnection.answer(self, scope, arguments)
         return super().answer(scope, arguments)
 
 

@@ -21,7 +21,7 @@ from ..protocol.converters import structure_params, structure_result
 from ..protocol.fields import JSONObject
 from ..protocol.methods import METHODS
 from ..protocol.types.prompts import GetPromptParams
-from ..protocol.types.resources import ReadResourceParams, ResourceTemplate
+from ..protocol.types.resources import ReadResourceParams
 from ..protocol.types.tools import CallToolParams
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
@@ -32,6 +32,7 @@ from .context.worker_context import WorkerContext, run_on_asyncio
 from .offers.prompts import Prompts
 from .offers.resources import Resources
 from .offers.tools import Tools
+from .options import can_be_called
 
 if TYPE_CHECKING:
     from ..tasks.host import TaskHost
@@ -193,13 +194,7 @@ def check_middleware(function: object) -> None:
     # Exclude functools.partial, for which inspect.isroutine() is true from CPython 3.14 on.
     is_function = inspect.isroutine(function) or issubclass(type(function), partial)
     called: Any = function if is_function else getattr(function, "__call__", function)  # noqa: B004
-    fits = inspect.iscoroutinefunction(called)
-    if fits:
-        try:
-            inspect.signature(called).bind(None, None)
-        except TypeError:
-            fits = False
-    if not fits:
+    if not (inspect.iscoroutinefunction(called) and can_be_called(called, 2)):
         raise TypeError(
             f"{name} cannot be used as middleware. Write\n"
             "    async def around(request: ServerRequest, next: Next) -> Any:\n"
@@ -274,8 +269,7 @@ class MiddlewareChains:
                 return name if self._prompts.registry.get(name) is not None else None
             case ReadResourceParams(uri=uri):
                 found = self._resources.find(uri, auth)
-                listed = None if found is None else found[0].listed
-                return listed.uri_template if isinstance(listed, ResourceTemplate) else listed and listed.uri
+                return None if found is None else found[0].uri
             case _:
                 return None
 
@@ -285,7 +279,8 @@ def on_asyncio(middleware: MiddlewareFunction) -> MiddlewareFunction:
 
     This package's own middleware is returned unwrapped.
     """
-    if _module_of(middleware).partition(".")[0] == __name__.partition(".")[0]:
+    module = getattr(middleware, "__module__", None) or type(middleware).__module__
+    if module.partition(".")[0] == __name__.partition(".")[0]:
         return middleware
 
     @wraps(middleware)
@@ -297,10 +292,6 @@ def on_asyncio(middleware: MiddlewareFunction) -> MiddlewareFunction:
         return await run_on_asyncio(partial(middleware, attrs.evolve(request, ctx=context), onward))
 
     return run
-
-
-def _module_of(function: Any) -> str:
-    return getattr(function, "__module__", None) or type(function).__module__
 
 
 def _composed(middleware: Sequence[MiddlewareFunction]) -> Next:

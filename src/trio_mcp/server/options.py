@@ -321,12 +321,7 @@ def _checked_visible(name: str, visible: Visible) -> Visible:
 
     Raises `TypeError` unless ``visible`` is a plain function that takes the caller.
     """
-    try:
-        inspect.signature(visible).bind(None)
-        fits = not inspect.iscoroutinefunction(visible)
-    except TypeError:
-        fits = False
-    if not fits:
+    if not can_be_called(visible, 1) or inspect.iscoroutinefunction(visible):
         raise TypeError(
             f"{name}: visible must be a plain function that takes the caller, an Auth or None:\n"
             '    right:  visible=lambda auth: auth is not None and "admin" in auth.scopes'
@@ -344,6 +339,15 @@ def _checked_visible(name: str, visible: Visible) -> Visible:
             return False
 
     return is_visible
+
+
+def can_be_called(function: Callable[..., Any], arguments: int) -> bool:
+    """Return whether ``function`` can be called with this number of positional arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def _truth(answer: Any) -> bool:

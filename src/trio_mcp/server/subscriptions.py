@@ -30,7 +30,7 @@ from ..protocol.types.notifications import (
     lists_in,
 )
 from ..protocol.types.resources import SubscribeParams
-from ..protocol.types.tools import TASKS_CAPABILITY, DetailedTask
+from ..protocol.types.tools import TASKS_CAPABILITY
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.peer import Auth
@@ -67,17 +67,13 @@ class ClientSubscriptions:
         self._spellings: dict[str, list[str]] | None = None
         """The URIs that a legacy client subscribed to, by normal form. `None` when the subscriptions have changed:
         `resource_updated` then computes it again."""
-        self._declared = server.capabilities
+        self.declared = server.capabilities
         """The capabilities that the server declared in its response to ``initialize``. A legacy client is notified of
         list changes only for lists that these capabilities include."""
         self.notifies_legacy = True
         """True if this replica notifies the legacy client. False if another replica does."""
 
     # Legacy revisions
-
-    def declare(self, capabilities: ServerCapabilities) -> None:
-        """Store the server's ``capabilities``, as declared in the response to ``initialize``."""
-        self._declared = capabilities
 
     def subscribe(self, request: InboundRequest, auth: Auth | None) -> EmptyResult:
         """Answer ``resources/subscribe``: record the client's subscription to a resource."""
@@ -91,7 +87,7 @@ class ClientSubscriptions:
         if uri not in subscriptions:
             self._spellings = None
             subscriptions.add(uri)
-            self._server._resources.change_watchers(uri, 1)
+            self._count_watched([uri], 1)
         return _DONE
 
     def unsubscribe(self, request: InboundRequest) -> EmptyResult:
@@ -101,22 +97,24 @@ class ClientSubscriptions:
         if uri in self._state.subscriptions:
             self._spellings = None
             self._state.subscriptions.discard(uri)
-            self._server._resources.change_watchers(uri, -1)
+            self._count_watched([uri], -1)
         return _DONE
 
     def adopt(self, uris: Iterable[str]) -> None:
         """Replace the client's subscriptions by ``uris``, which another replica stored for the client's session."""
         before, after = self._state.subscriptions, set(uris)
-        for uri in after - before:
-            self._server._resources.change_watchers(uri, 1)
-        for uri in before - after:
-            self._server._resources.change_watchers(uri, -1)
+        self._count_watched(after - before, 1)
+        self._count_watched(before - after, -1)
         self._state.subscriptions, self._spellings = after, None
 
     def close(self) -> None:
         """Drop all subscriptions of a client that has disconnected."""
-        for uri in self._state.subscriptions:
-            self._server._resources.change_watchers(uri, -1)
+        self._count_watched(self._state.subscriptions, -1)
+
+    def _count_watched(self, uris: Iterable[str], delta: int) -> None:
+        """Add ``delta`` to the number of clients that are subscribed to each of ``uris``."""
+        for uri in uris:
+            self._server._resources.change_watchers(uri, delta)
 
     def _check_stateful(self, request: InboundRequest) -> None:
         """Raise an error for the subscription ``request`` on a stateless server, because a subscription is state that
@@ -149,8 +147,7 @@ class ClientSubscriptions:
             scope, honoured_part(asked, self._server.capabilities, uris, tasks, _declared_extensions(scope, asked))
         )
         self._streams[stream] = None
-        for uri in stream.uris:
-            self._server._resources.change_watchers(uri, 1)
+        self._count_watched(stream.uris, 1)
         try:
             stream.acknowledge()
             if tasks:
@@ -160,8 +157,7 @@ class ClientSubscriptions:
             return stream.close(CONNECTION_ENDS)
         finally:
             del self._streams[stream]
-            for uri in stream.uris:
-                self._server._resources.change_watchers(uri, -1)
+            self._count_watched(stream.uris, -1)
 
     async def _report_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
         """Report changes of MCP tasks on ``stream`` until the connection closes."""
@@ -215,7 +211,7 @@ class ClientSubscriptions:
         """
         kind = method.split("/")[1]
         state = self._state
-        if self.notifies_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
+        if self.notifies_legacy and state.revision is not None and state.initialized and getattr(self.declared, kind):
             self._connection.notify(method)
         for stream in self._streams:
             if method in stream.lists:
@@ -264,7 +260,7 @@ class ClientSubscriptions:
         See `ServedConnection.everything_changed`.
         """
         if self.notifies_legacy and self._state.initialized:
-            notify_everything_changed(self._connection, self._declared)
+            notify_everything_changed(self._connection, self.declared)
         for stream in self._streams:
             for method in sorted(stream.lists):
                 stream.list_changed(method)
@@ -379,16 +375,12 @@ class ListenStream:
         """Report on the stream that the resource ``uri`` has changed."""
         self._send(_line("notifications/resources/updated", self._params(uri=uri)))
 
-    def task_changed(self, state: DetailedTask) -> None:
-        """Report the state of an MCP task on the stream.
+    def notify_task(self, params: dict[str, Any]) -> None:
+        """Report the state of an MCP task on the stream. ``params`` is the state as plain data.
 
         Task states aren't queued for a slow client: the caller must wait for `room` first, and then report the latest
         state.
         """
-        self.notify_task(unstructure(state, self._scope.request.revision))
-
-    def notify_task(self, params: dict[str, Any]) -> None:
-        """Report the state of an MCP task on the stream. ``params`` is the state as plain data. See `task_changed`."""
         meta: dict[str, Any] = params.get("_meta") or {}
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
@@ -524,7 +516,7 @@ class ListenedTasks:
             from ..tasks.record_views import extension_task  # lazy import: most servers have no MCP tasks
 
             self._last_states[task_id] = state
-            self._stream.task_changed(extension_task(record, self._revision))
+            self._stream.notify_task(unstructure(extension_task(record, self._revision), self._revision))
         if record is None or record.phase.is_final:
             del self._last_states[task_id]
             self._records.unobserve(task_id, self._mark_changed)

@@ -88,9 +88,8 @@ class ExtensionHandlers:
     def check_complete(self, server: Any) -> None:
         """Raise `RuntimeError` if an extension's request has no handler, or if an extension rejects a tool, resource or
         prompt of ``server``."""
-        lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
-        handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}
-        if missing := [name for name in lacking if name not in handled]:
+        asked = self.middleware_methods
+        if missing := [name for name, row in self._rows.items() if name in asked and row not in self._handlers]:
             raise RuntimeError(f"no handler for the extension request {', '.join(missing)}: add @server.handles(...)")
         for extension in self._extensions:
             extension._check(server)

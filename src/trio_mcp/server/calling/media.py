@@ -172,9 +172,5 @@ async def read_media(value: Any, scope: RequestScope) -> list[Any]:
     """
     values = list(cast("list[Any]", value)) if isinstance(value, list | tuple) else [value]
     threads = scope.runner.workers.share(scope.ticket.caller)
-    read = partial(_read_all, values)
+    read = partial(list[Any], map(_read, values))  # the worker thread reads them
     return await run_in_worker(read, threads, lambda: scope.runner.graces, scope.thread_abandoned)
-
-
-def _read_all(values: list[Any]) -> list[Any]:
-    return list(map(_read, values))

@@ -12,7 +12,7 @@ from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence
 from functools import partial, singledispatch
 from inspect import Parameter
 from types import NoneType
-from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, TypeAlias, Union, cast, get_args, get_origin
 
 import attrs
 import msgspec
@@ -49,20 +49,17 @@ class Encoders:
     """
 
     def __init__(self, functions: Mapping[type, Callable[[Any], Any]]) -> None:
-        self._write = singledispatch(write_foreign)
+        self.write = singledispatch(write_foreign)
+        """Function that converts a value whose class msgspec doesn't support. The result may contain more such values,
+        which aren't converted yet."""
         for kind, function in functions.items():
             _check(kind, function)
-            self._write.register(kind, function)
-
-    def write(self, value: Any) -> Any:
-        """Convert a value whose class msgspec doesn't support. The result may contain more such values, which aren't
-        converted yet."""
-        return self._write(value)
+            self.write.register(kind, function)
 
     def returned(self, kind: type) -> Any:
         """Return the return annotation of the encoder function for the class ``kind``. Return `None` if the class has
         no encoder."""
-        function = self._write.dispatch(kind)
+        function = self.write.dispatch(kind)
         if function is write_foreign:
             return None
         if isinstance(function, type):
@@ -89,7 +86,6 @@ def _check(kind: Any, function: Any) -> None:
         )
 
 
-T = TypeVar("T")
 ToResult: TypeAlias = Callable[[Any], CallToolResult]
 
 

@@ -85,12 +85,8 @@ def task_of_call(
             )
         return None
     must_be = support == "required"
-    if form == "extension":
-        if request.missing((TASKS_CAPABILITY,)):
-            if must_be:
-                raise _task_needed(params.name, scope)
-            return None
-    elif not asks:
+    can_be = not request.missing((TASKS_CAPABILITY,)) if form == "extension" else asks
+    if not can_be:
         if must_be:
             raise _task_needed(params.name, scope)
         return None

@@ -609,16 +609,10 @@ class LiveContext(RequestContext[Any]):
         self._tasks = tasks
 
 
-def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
-    """Return the running request that the context ``ctx`` belongs to. Return `None` if a test created ``ctx``."""
-    return ctx._live
-
-
 def scope_of(ctx: RequestContext[Any]) -> RequestScope:
     """Return the running request that the context ``ctx`` belongs to.
 
     Only for handlers of this package itself, whose context is never created by a test.
     """
-    live = live_scope(ctx)
-    assert live is not None, "handlers of extensions run for requests alone"
-    return live
+    assert ctx._live is not None, "handlers of extensions run for requests alone"
+    return ctx._live

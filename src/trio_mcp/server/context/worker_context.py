@@ -22,7 +22,7 @@ from ...runtime.cancellation import Cancellation
 from ...runtime.requests.reports import RequestLog
 from ...runtime.requests.scope import current_request
 from ..options import ContextNames, L_co
-from .request_context import RequestContext, live_scope
+from .request_context import RequestContext
 from .worker_calls import (
     WorkerAdapter,
     await_in_trio,
@@ -81,7 +81,7 @@ class WorkerContext(ContextNames[L_co]):
 
     def __init__(self, context: RequestContext[L_co]) -> None:
         self._original = context
-        self._scope = live_scope(context)
+        self._scope = context._live
 
     request_id = passthrough(RequestContext.request_id)
     revision = passthrough(RequestContext.revision)
