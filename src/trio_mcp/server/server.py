@@ -120,6 +120,14 @@ class Server(Offering):
     never wait. While two threads serve one server, each in its own ``trio.run``, changes raise `RuntimeError`.
     """
 
+    _vocabulary: Vocabulary = CORE
+    """The methods of the specification and of the server's extensions."""
+    _acknowledges: CancelAcknowledged | None = None
+    """The extension that lets clients ask how a call that they cancelled has ended. `None` if the server lacks it."""
+    _stored: TaskRecords | None = None
+    """The task records in `TaskSettings.store`, used while the server isn't running. `None` until they are first
+    needed."""
+
     def __init__(
         self,
         name: str,
@@ -159,22 +167,16 @@ class Server(Offering):
         """True if the server refuses legacy requests before the handshake is complete."""
         self.tracing, self.expose_errors = tracing, expose_errors
         self._cache_hints = hints_by_method(cache or NOT_CACHED, cache_by_method or {})
-        hints, encode = self._cache_hints["resources/read"], Encoders(encoders) if encoders else None
-        super().__init__(page_size, hints, encode, asyncio=asyncio)
+        encode = Encoders(encoders) if encoders else None
+        super().__init__(page_size, self._cache_hints["resources/read"], encode, asyncio=asyncio)
         self.extensions = tuple(extensions)
         """The extensions that the server declares to clients."""
-        self._vocabulary = CORE
-        """The methods of the specification and of the server's extensions."""
-        self._acknowledges: CancelAcknowledged | None = None
         self._extend(cache or NOT_CACHED)
         self._state_cipher = StateCipher(name, secrets)
         self._secrets = tuple(secrets)
         self._load = Load()
         """Counters shared by all connections of the server, which `statistics` reads."""
         self._lifespan, self._tasks = lifespan, tasks
-        self._stored: TaskRecords | None = None
-        """The task records in `TaskSettings.store`, used while the server isn't running. `None` until they are first
-        needed."""
         self._running_tasks: list[RunningTasks] = []
         """The tasks of each run of this server, and of each run of another server that mounts this server."""
         self._mounted: list[Server] = []
@@ -327,7 +329,7 @@ class Server(Offering):
             )
         from .offers.mounting import mount_offers  # lazy import: most servers mount no other server
 
-        mount_offers(other._offers, self._offers, prefix, other._lifespan_in)
+        mount_offers(other._offers, self._offers, prefix, other._lifespans.__getitem__)
         self._mounted.append(other)
         other._observers.add_server(self._observers)
 
@@ -358,10 +360,6 @@ class Server(Offering):
             *self._completions.handlers(),
         ):
             yield from handler.once
-
-    def _lifespan_in(self, host: RequestHost) -> Any:
-        """Return the lifespan value of this server in the running server that uses ``host``."""
-        return self._lifespans[host]
 
     if not TYPE_CHECKING:  # hide this method from type checkers, so that they report unknown attributes
 
@@ -430,12 +428,7 @@ class Server(Offering):
         """Return the `RequestHost` that runs all request handlers while this server runs. See `_running` for the
         parameters."""
         host = RequestHost(
-            limits,
-            load=self._load,
-            stateless=stateless,
-            may_log=self.logging,
-            tracing=self.tracing,
-            replica=replica,
+            limits, load=self._load, stateless=stateless, may_log=self.logging, tracing=self.tracing, replica=replica
         )
         if self._secrets:
             host.state_keys = lambda: cipher.keys_for(b"trio-mcp caller state 1 ")

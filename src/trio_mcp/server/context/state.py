@@ -266,12 +266,7 @@ class _Entry:
                 continue
             try:
                 await directory.open(
-                    name,
-                    data,
-                    caller=self.caller,
-                    mark=mark,
-                    idle_ms=self._idle,
-                    limit=self.limits.max_server_states,
+                    name, data, caller=self.caller, mark=mark, idle_ms=self._idle, limit=self.limits.max_server_states
                 )
             except ValueError:  # another task created the entry first
                 continue
