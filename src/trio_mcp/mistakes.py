@@ -196,13 +196,10 @@ _SERVE_OPTIONS: Final = {
     "transport_security": "allowed_hosts=[...], allowed_origins=[...]",
     **dict.fromkeys(("stateless_http", "stateless_mode"), "stateless=True"),
     **dict.fromkeys(("streamable_http_path", "mount_path", "sse_path"), "path=..."),
-    "json_response": "nothing: an answer is JSON unless other messages precede it",
-    "event_store": "nothing: streams are replayed automatically",
+    **{name: SERVER_OPTIONS[name] for name in ("json_response", "event_store", "middleware", "log_level")},
     **dict.fromkeys(("ssl_certfile", "ssl_keyfile"), "ssl_context=..."),
     "uds": "unix=...",
     "custom_routes": "routes={path: handler}",
-    "middleware": "@server.middleware",
-    "log_level": "logging.basicConfig(level=...), Python's own",
 }
 _OF_LISTENERS: Final = ("ssl_certfile", "ssl_keyfile", "uds", "custom_routes")
 _OPEN_OPTIONS: Final = {

@@ -52,10 +52,8 @@ SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 class Front(Protocol):
     """The part of a server's accept loop that is specific to a transport. It serves the accepted connections."""
 
-    @property
-    def callers(self) -> CallersByAddress:
-        """One object for all accepted connections, which identifies the client of each connection."""
-        ...
+    callers: CallersByAddress
+    """One object for all accepted connections, which identifies the client of each connection."""
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
         """Serve the accepted connection ``stream`` until it ends. ``hop`` describes the client or proxy at its remote
@@ -153,7 +151,6 @@ class _StreamServer:
         self._turned_away = 0
         self._is_expected = False
         """Whether the server has received its first signal, so that the shutdown is expected."""
-        self._is_ending = False
         self._ending = trio.Event()
         self._sockets: list[Any] = []
 
@@ -197,7 +194,7 @@ class _StreamServer:
             await trio.sleep(_LAST_REQUESTS)
         else:
             await self._wait_for_requests()
-        if not self._is_ending:
+        if not self._ending.is_set():
             self._shut_down(reason, hurry=False)
 
     async def _wait_for_requests(self) -> None:
@@ -211,7 +208,6 @@ class _StreamServer:
             await trio.sleep(_LAST_REQUESTS / _LOOKS)
 
     def _shut_down(self, reason: str, *, hurry: bool) -> None:
-        self._is_ending = True
         self._ending.set()
         self._scope.cancel(reason=reason)
         self._front.shut_down(reason, hurry=hurry)
@@ -234,7 +230,7 @@ class _StreamServer:
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """Serve one accepted connection. An error on this connection doesn't affect other connections."""
         try:
-            if self._is_ending:  # close a stream that was accepted just before the shutdown
+            if self._ending.is_set():  # close a stream that was accepted just before the shutdown
                 return
             hop = self._front.callers.hop(stream)
             caller = hop.here

@@ -12,7 +12,6 @@ from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache, partial
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -106,7 +105,7 @@ class TrustedProxies:
         if value is None:
             return proxy
         last = proxy
-        for hop in islice(_reversed_elements(value), _MAX_PROXIES):
+        for hop in reversed(value.rsplit(",", _MAX_PROXIES)[-_MAX_PROXIES:]):
             address = _address(_forwarded_for(hop) if self.header == "forwarded" else hop)
             if address is None:
                 break
@@ -125,18 +124,8 @@ class RemoteEnd:
     """
 
     __slots__ = (
-        *(
-            "_address",
-            "_callers",
-            "_connection",
-            "_last",
-            "_principal",
-            "_trusted_proxies",
-            "_user",
-            "here",
-            "is_proxy",
-        ),
-        "user",
+        *("_address", "_callers", "_connection", "_last", "_principal", "_trusted_proxies", "_user"),
+        *("here", "is_proxy", "user"),
     )
 
     def __init__(
@@ -292,12 +281,6 @@ def _party(address: _Address) -> str:
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((int(address), _SITE), strict=False))
-
-
-def _reversed_elements(value: str) -> Iterable[str]:
-    while value:
-        value, _, hop = value.rpartition(",")
-        yield hop
 
 
 def _forwarded_for(element: str) -> str:

@@ -230,12 +230,8 @@ class Connections:
 def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:
     """Find the caller for which the function ``weight`` returns the greatest number, and return the first connection of
     this caller. Return `None` if ``weight`` returns 0 for all callers."""
-    found: T | None = None
-    most = 0
-    for connection, caller in connections:
-        if (mine := weight(caller)) > most:
-            found, most = connection, mine
-    return found
+    found = max(connections, key=lambda each: weight(each[1]), default=None)
+    return None if found is None or not weight(found[1]) else found[0]
 
 
 async def _expire_connection(connection: ServedConnection, until: float, expire: Callable[[], ConnectionLost]) -> None:

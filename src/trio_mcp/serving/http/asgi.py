@@ -17,19 +17,16 @@ from ...concurrency.misuse import check_keywords
 from ...concurrency.nurseries import open_service_nursery
 from ...diagnostics.log import log_in_thread
 from ...protocol.types.server_cards import CATALOG_PATH
-from ...runtime.limits import Limits
 from ...server.servable import Running, Servable, check_servable, running_with
 from ...transports.host_checks import host_checks_for
 from ..process import recorder_of
 from .asgi_front import ASGIFront
-from .asgi_requests import Receive, Scope, Send, fields
+from .asgi_requests import Receive, Scope, Send, send_answer
 from .responses import EndpointSettings, resource_metadata, text
-from .serve import HTTPAppOptions, recordings_of, settings_of
+from .serve import HTTPAppOptions, open_recordings, settings_of
 
 if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
-    from ...recording.recorder import Recorder
-    from ...server.sharing import SharedStorage
     from .asgi_loop import LoopRuns
     from .recorded import HttpRecordings
 
@@ -82,45 +79,17 @@ def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
             'allowed_origins=[] allows no web page, "*" allows any'
         )
     settings = settings_of(server, host_checks_for(None, origins, hosts), options)
-    return HTTPApp(
-        server,
-        settings,
-        options.get("limits"),
-        stateless=options.get("stateless", False),
-        shared=options.get("shared"),
-        record=recorder_of(options.get("record")),
-    )
-
-
-@asynccontextmanager
-async def _open_recordings(recorder: Recorder | None) -> AsyncGenerator[HttpRecordings | None]:
-    recordings = recordings_of(recorder)
-    try:
-        yield recordings
-    finally:
-        if recordings is not None:
-            await recordings.aclose()
+    return HTTPApp(server, settings, options)
 
 
 class HTTPApp:
     """An MCP server as an ASGI application, created by `http_app`."""
 
-    def __init__(
-        self,
-        server: Servable,
-        settings: EndpointSettings,
-        limits: Limits | None,
-        *,
-        stateless: bool,
-        shared: SharedStorage | None = None,
-        record: Recorder | None = None,
-    ) -> None:
+    def __init__(self, server: Servable, settings: EndpointSettings, options: HTTPAppOptions) -> None:
         self._server = server
         self._settings = settings
-        self._limits = limits
-        self._stateless = stateless
-        self._shared = shared
-        self._record = record
+        self._options = options
+        self._recorder = recorder_of(options.get("record"))
         self._front: ASGIFront | None = None
         self._making = threading.Lock()
         self._loop_runs: LoopRuns | None = None
@@ -153,10 +122,11 @@ class HTTPApp:
 
     @asynccontextmanager
     async def _open_front(self) -> AsyncGenerator[ASGIFront]:
+        shared, limits = self._options.get("shared"), self._options.get("limits")
         async with (
             log_in_thread(),
-            _open_recordings(self._record) as recordings,
-            running_with(self._server, self._shared, self._limits, stateless=self._stateless) as running,
+            open_recordings(self._recorder) as recordings,
+            running_with(self._server, shared, limits, stateless=self._options.get("stateless", False)) as running,
             open_service_nursery("the ASGI application has ended") as services,
         ):
             front: ASGIFront = await services.start(self._run, running, recordings)
@@ -215,10 +185,7 @@ class HTTPApp:
             await self._front.serve(scope, receive, send)
         else:  # the endpoint isn't running, so the request can't be served
             logger.error("%s", _NOT_RUNNING)
-            words = _NOT_RUNNING.encode()
-            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(words))]
-            await send({"type": "http.response.start", "status": 500, "headers": headers})
-            await send({"type": "http.response.body", "body": words})
+            await send_answer(send, text(HTTPStatus.INTERNAL_SERVER_ERROR, _NOT_RUNNING))
 
 
 class ResourceMetadataApp:
@@ -236,9 +203,7 @@ class ResourceMetadataApp:
         """Handle one request for the protected resource metadata."""
         if scope["type"] != "http":
             raise RuntimeError(f"the metadata application doesn't support the ASGI scope type {scope['type']!r}")
-        answer = resource_metadata(self._document, scope["method"])
-        await send({"type": "http.response.start", "status": answer.status, "headers": fields(answer)})
-        await send({"type": "http.response.body", "body": answer.body})
+        await send_answer(send, resource_metadata(self._document, scope["method"]))
 
 
 class CatalogApp:
@@ -263,5 +228,4 @@ class CatalogApp:
             answer = self._document.answer(scope["method"], headers.get(b"if-none-match", ""))
         else:
             answer = text(HTTPStatus.FORBIDDEN, self._checks.refused_host(host))
-        await send({"type": "http.response.start", "status": answer.status, "headers": fields(answer)})
-        await send({"type": "http.response.body", "body": answer.body})
+        await send_answer(send, answer)

@@ -288,7 +288,7 @@ class AsgiResponse(ResponseHandle):
     async def _write(self, body: AsgiBody) -> None:
         whole, source = self._whole, self._source
         assert whole is not None
-        headers = fields(whole, has_length=source is None)
+        headers = _fields(whole, has_length=source is None)
         if self._closes:
             headers.append((b"connection", b"close"))
         await self._send_message({"type": "http.response.start", "status": int(whole.status), "headers": headers})
@@ -314,7 +314,13 @@ def _piece(data: bytes | bytearray, *, more: bool) -> dict[str, Any]:
     return {"type": "http.response.body", "body": bytes(data), "more_body": more}
 
 
-def fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
+async def send_answer(send: Send, answer: Answer) -> None:
+    """Send a whole ``answer`` with the function ``send`` of the ASGI server."""
+    await send({"type": "http.response.start", "status": int(answer.status), "headers": _fields(answer)})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def _fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
     """Return the headers of ``answer`` in ASGI's format, with a Content-Length if the length is known."""
     pairs = (line.partition(b": ") for line in answer.headers.splitlines())
     headers = [(name.lower(), value) for name, _, value in pairs]

@@ -4,7 +4,7 @@ those that become WebSockets."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Unpack
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import trio
 
 from ...classes import show_fields
+from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.fair_share import Caller
 from ...concurrency.misuse import check_keywords, check_served_under_trio
 from ...diagnostics.log import peer_log_share
@@ -167,15 +168,11 @@ async def serve_http(
         return HttpFront(running, nursery, settings, recordings, websocket=websocket, access_log=access_log)
 
     serving, shared = serving_options(options), options.get("shared")
-    recordings = recordings_of(serving.pop("record", None))
     with ExitStack() as stack:
         if unix is not None:
             listeners = [stack.enter_context(unix_listener(unix))]
-        try:
+        async with open_recordings(serving.pop("record", None)) as recordings:
             await serve_streams(server, listen, front, task_status=task_status, shared=shared, **serving)
-        finally:
-            if recordings is not None:
-                await recordings.aclose()
 
 
 def settings_of(
@@ -228,6 +225,8 @@ class HttpFront:
         self._bounds = bounds_of(running.limits)
         room = ConnectionQuota(running.limits.max_connections)
         self._endpoint = endpoint_to(running, settings, nursery, recordings, room.free)
+        self.callers: CallersByAddress = self._endpoint.callers
+        """One object for all connections, which identifies the client of each connection: see `Front.callers`."""
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
         """Open connections, oldest first, each with the cancel scope that shields it from cancellation."""
         room.count(self._connections)
@@ -259,11 +258,6 @@ class HttpFront:
     def _tick(self, now: float) -> None:
         for connection in tuple(self._connections):
             connection.tick(now)
-
-    @property
-    def callers(self) -> CallersByAddress:
-        """One object for all connections, which identifies the client of each connection: see `Front.callers`."""
-        return self._endpoint.callers
 
     def _connection_to(self, stream: trio.abc.Stream, hop: RemoteEnd) -> HttpConnection:
         if not self._has_access_log:
@@ -362,15 +356,21 @@ async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **he
     await refuse(stream, Rejection(status, reason, **headers))
 
 
-def recordings_of(record: Recorder | str | os.PathLike[str] | None) -> HttpRecordings | None:
-    """Return the object that records HTTP messages as the option ``record`` demands. Return `None` if nothing is
-    recorded."""
+@asynccontextmanager
+async def open_recordings(record: Recorder | str | os.PathLike[str] | None) -> AsyncGenerator[HttpRecordings | None]:
+    """Return the object that records HTTP messages as the option ``record`` demands, while inside the ``async with``
+    block. Return `None` if nothing is recorded."""
     recorder = recorder_of(record)
     if recorder is None:
-        return None
+        yield None
+        return
     from .recorded import HttpRecordings  # imported late, because few servers record their messages
 
-    return HttpRecordings(recorder)
+    recordings = HttpRecordings(recorder)
+    try:
+        yield recordings
+    finally:
+        await recordings.aclose()
 
 
 def endpoint_to(
