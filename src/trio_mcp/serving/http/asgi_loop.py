@@ -12,15 +12,17 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...bridging.event_loop import AsyncBridgedContext, run_in_trio
 from ...bridging.portal import TrioPortal
 from ...concurrency.asyncio_thread import LoopTask
 from ...concurrency.contexts import asynccontextmanager
 from ...runtime.transport import ConnectionLost
-from .asgi_front import ASGIFront
 from .asgi_requests import Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from .asgi import ASGIFront
 
 _RUNS_ALREADY: Final = (
     "http_app is already running in this event loop: enter its lifespan once, in the outermost application, before the "
@@ -29,7 +31,7 @@ _RUNS_ALREADY: Final = (
 _ENDED: Final = "http_app has ended: the lifespan of its framework has exited, or its server has failed"
 
 
-OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIFront]]
+OpenFront: TypeAlias = "Callable[[], AbstractAsyncContextManager[ASGIFront]]"
 
 
 class LoopRuns:
