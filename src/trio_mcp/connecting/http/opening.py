@@ -324,11 +324,10 @@ async def _find_out(client: Client, url: str) -> None:
     if _LEGACY.is_known(url):
         try:
             await initialize(client)
+            return
         except (PeerError, HTTPError, ProtocolViolation) as error:
             if _says_nothing(error):
                 raise
-        else:
-            return
     await _probe(client)
     _LEGACY.record(url, is_legacy=client.revision.handshake)
 
@@ -342,12 +341,11 @@ async def _probe(client: Client) -> None:
     """
     try:
         await discover(client)
+        return
     except (PeerError, HTTPError, UnreadableAnswer) as error:
         if _says_nothing(error):
             raise
         offered = legacy_offer(error)
-    else:
-        return
     await initialize(client, *offered)
 
 

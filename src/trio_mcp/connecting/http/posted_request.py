@@ -68,6 +68,8 @@ class PostedRequest:
     ) -> None:
         self._endpoint = endpoint
         self._message = message
+        self.method = message.method
+        """The method of the request."""
         self._id = request_id
         self._timeout = timeout
         self._scope = trio.CancelScope()
@@ -83,11 +85,6 @@ class PostedRequest:
         self.is_sent = False
         """True once the server may have received the request, unless the server has refused it because of missing
         authorization."""
-
-    @property
-    def method(self) -> str | None:
-        """The method of the request."""
-        return self._message.method
 
     @property
     def is_modern(self) -> bool:
@@ -151,14 +148,13 @@ class PostedRequest:
         mirrored = endpoint.tools.of_call(call)
         try:
             await self._ask(headers + mirrored)
+            return
         except StatusPeerError as error:
             if error.code != HEADER_MISMATCH:
                 raise
             await list_tools(endpoint, call)
             if endpoint.tools.of_call(call) == mirrored:
                 raise
-        else:
-            return
         await self._ask(headers + endpoint.tools.of_call(call))
 
     async def _ask(self, headers: Headers) -> None:

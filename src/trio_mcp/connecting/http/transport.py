@@ -465,10 +465,9 @@ class OneWayPosts:
                     return failure
                 try:
                     await self.send(question.session, instead)
+                    return None
                 except MCPError as error:
                     failure = error.with_traceback(None)
-                else:
-                    return None
                 await trio.sleep(growing_delay(attempt))
         return None if question.is_over else failure
 

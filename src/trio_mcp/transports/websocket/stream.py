@@ -48,7 +48,8 @@ class CoalescingStream(trio.abc.Stream):
     ) -> None:
         self._transport = transport
         self._write_nowait = nowait_writer(transport)
-        self._gauge = FrameGauge(max_message_bytes)
+        self.gauge = FrameGauge(max_message_bytes)
+        """Parses the frames that arrive. The connection must end after its `FrameGauge.violation`."""
         self._unread = unread
         self._taken = 0
         """Number of bytes of messages for which `consume` was called."""
@@ -72,14 +73,6 @@ class CoalescingStream(trio.abc.Stream):
         """Whether the last bytes from `receive_some` contain more than one frame."""
         self.moved_at = trio.current_time()
         """Time at which bytes were last written, or at which the first byte was buffered."""
-
-    @property
-    def violation(self) -> tuple[int, str] | None:
-        """The close code and the reason if the peer has violated the protocol or exceeded a limit. Otherwise `None`.
-
-        The connection must then end.
-        """
-        return self._gauge.violation
 
     @property
     def has_received(self) -> bool:
@@ -106,14 +99,14 @@ class CoalescingStream(trio.abc.Stream):
         """
         if self._done:
             raise trio.ClosedResourceError("trio-websocket has closed this stream")
-        kept, begun = bytearray(), self._gauge.frames
+        kept, begun = bytearray(), self.gauge.frames
         while True:
             was_head = self._head is not None
             data = await self._receive()
             self._measure(data)
-            if self._unread is not None and self._gauge.announced - self._taken > UNCOUNTED:
+            if self._unread is not None and self.gauge.announced - self._taken > UNCOUNTED:
                 self._count(self._unread)
-            if self.violation is not None:
+            if self.gauge.violation is not None:
                 data = b""
             if not data:
                 self.ended.set()
@@ -121,8 +114,8 @@ class CoalescingStream(trio.abc.Stream):
             kept += data
             # Collect the bytes of an incomplete frame: trio-websocket creates an object for each piece.
             # Pass on an HTTP head at once, even if an incomplete frame follows.
-            if was_head or not self._gauge.inside_frame or len(kept) >= _READ:
-                self.came_together = self._gauge.frames > begun + 1
+            if was_head or not self.gauge.inside_frame or len(kept) >= _READ:
+                self.came_together = self.gauge.frames > begun + 1
                 return kept
 
     def _count(self, unread: HeldBytes) -> None:
@@ -132,8 +125,8 @@ class CoalescingStream(trio.abc.Stream):
 
         End the connection if its caller exceeds the limit of unread bytes.
         """
-        if not unread.hold(self._gauge.received_bytes - self._taken) and self._gauge.violation is None:
-            self._gauge.violation = _NO_ROOM
+        if not unread.hold(self.gauge.received_bytes - self._taken) and self.gauge.violation is None:
+            self.gauge.violation = _NO_ROOM
             logger.warning("a connection ends: %s", _NO_ROOM[1])
 
     def consume(self, count: int) -> None:
@@ -157,16 +150,16 @@ class CoalescingStream(trio.abc.Stream):
 
     def _measure(self, data: bytes | bytearray) -> None:
         if self._head is None:
-            self._gauge.feed(data)
+            self.gauge.feed(data)
             return
         self._head += data
         end = HEAD_END.search(self._head)
         refused = self._head.startswith(b"HTTP/") and not self._head.startswith(b"101", 9)
         if end is not None and not refused:  # the body of an HTTP refusal contains no frames
             frames, self._head = self._head[end.end() :], None
-            self._gauge.feed(frames)
+            self.gauge.feed(frames)
         elif len(self._head) > _LONGEST_HEAD:
-            self._gauge.violation = 1002, "no HTTP head"
+            self.gauge.violation = 1002, "no HTTP head"
 
     # Writing
 

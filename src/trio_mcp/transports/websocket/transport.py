@@ -141,8 +141,8 @@ class WebSocketTransport(FramedTransport):
     def _loss(self, closed: ConnectionClosed) -> ConnectionLost:
         if self._lost is not None:
             return self._lost
-        if self._stream.violation is not None:
-            return self.close_with(*self._stream.violation)
+        if self._stream.gauge.violation is not None:
+            return self.close_with(*self._stream.gauge.violation)
         reason = closed.reason
         code, words = (1006, None) if reason is None else (int(reason.code), reason.reason)
         if code in (1002, 1007) and not self._stream.close_sent:
@@ -244,7 +244,7 @@ class WebSocketTransport(FramedTransport):
         with suppress(ConnectionClosed):
             while True:
                 await self._socket.get_message()
-        if self._masked or self._stream.violation is not None:
+        if self._masked or self._stream.gauge.violation is not None:
             await self._stream.ended.wait()
             await self._stream.discard()
 
