@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from ..classes import define
-from ..client.current_call import CallHandlers, CallRecord, as_current_call, call_variable
+from ..client.current_call import CallHandlers, CallRecord, call_variable, variable_set
 from ..concurrency.contexts import contextmanager
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..jsonrpc.errors import CodedError
@@ -195,7 +195,7 @@ def is_async(function: Any) -> bool:
 
 def _call_in_context(call: CallRecord | None, callback: Callable[..., Any], *args: Any) -> Any:
     """Call ``callback`` in the caller's thread, with ``call`` as the current call (`current_call`)."""
-    with as_current_call(call):
+    with variable_set(call_variable, call):
         answer = callback(*args)
     return _ContextCoroutine(call, answer) if inspect.iscoroutine(answer) else answer
 
@@ -208,7 +208,7 @@ class _ContextCoroutine:
     coroutine: Coroutine[Any, Any, Any]
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        with as_current_call(self.call):
+        with variable_set(call_variable, self.call):
             return (yield from self.coroutine.__await__())
 
     def close(self) -> None:

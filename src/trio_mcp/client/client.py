@@ -106,13 +106,10 @@ class Client(Requests):
         call_tool_mcp = Renamed("client.call_tool(name, arguments)")
         list_tools_mcp = Renamed("client.list_tools()")
 
-    def __init__(
-        self, transport: FramedTransport, settings: ClientSettings, timeouts: CallTimeouts | None = None
-    ) -> None:
+    def __init__(self, transport: FramedTransport, settings: ClientSettings, timeouts: CallTimeouts) -> None:
         self._host = RequestHost(settings.limits, tracing=settings.tracing)
         """Runs the handlers that answer a legacy server's requests, and the callbacks for notifications."""
         graces = Graces(settings.limits.cleanup_grace)
-        timeouts = timeouts or CallTimeouts(settings.call_timeout)
         answers = Answers(settings, self._host.workers.share(Caller(alone=True)), graces, timeouts)
         contexts = CallContexts(names_calls=transport.names_calls)
         callbacks = Callbacks(settings, contexts)

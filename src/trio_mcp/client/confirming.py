@@ -25,6 +25,7 @@ from ..protocol.meta import CANCEL_TOKEN
 from ..runtime.outbound import Outbound, cancel_reason, on_leaving
 from ..runtime.requests.scope import current_request
 from ..runtime.transport import ConnectionLost, HTTPError
+from .current_call import variable_set
 from .requests import Requests, confirming
 
 if TYPE_CHECKING:
@@ -114,11 +115,8 @@ def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
     if not 0 < within < math.inf:
         raise ValueError(f"within must be a positive and finite number of seconds, not {within!r}")
     scope = ConfirmScope(within)
-    token = confirming.set(scope)
-    try:
+    with variable_set(confirming, scope):
         yield scope.endings
-    finally:
-        confirming.reset(token)
 
 
 class ConfirmScope:

@@ -86,13 +86,13 @@ def current_call() -> CurrentCall | None:
 
 
 @contextmanager
-def as_current_call(call: CallRecord | None) -> Generator[None]:
-    """Make ``call`` the current call inside the block. Does nothing if ``call`` is `None`."""
-    token = call_variable.set(call)
+def variable_set(variable: ContextVar[T], value: T) -> Generator[None]:
+    """Give a context variable the ``value`` inside the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        call_variable.reset(token)
+        variable.reset(token)
 
 
 def check_handlers(method: Callable[..., Any], handlers: CallHandlers, settings: ClientSettings) -> None:

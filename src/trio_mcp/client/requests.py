@@ -38,7 +38,7 @@ from ..runtime.outbound import Outbound
 from ..tasks.remote_task import RemoteTask, task_params
 from .answers import Answers, current_turn
 from .cache import RequestKey
-from .current_call import CallContexts, CallHandlers, CallRecord, as_current_call, call_variable, check_handlers
+from .current_call import CallContexts, CallHandlers, CallRecord, call_variable, check_handlers, variable_set
 from .options import ClientSettings
 from .remote_tasks import RunningTask, TaskProgress
 from .results import FaultLog, InputRounds, OutputSchemas, structured
@@ -312,7 +312,7 @@ class Requests:
         data = self._with_meta({"name": name, "arguments": dict(arguments) if arguments else {}}, meta)
         call: CallRecord = ("tools/call", data, value, handlers)
         wait = partial(self._result_of, call)
-        with as_current_call(call):
+        with variable_set(call_variable, call):
             started = self._tool_calls.start(data, self.revision, task_params(ttl))
             waiting = self._waited_for(started, self._timeouts.around_call())
             made = await (self._with_handlers(handlers, waiting) if handlers else waiting)
@@ -341,7 +341,7 @@ class Requests:
         self, call: CallRecord | None, task: RemoteTask, on_progress: OnProgress | None
     ) -> CallToolResult:
         handlers = _NO_HANDLERS if call is None else call[3]
-        with as_current_call(call):
+        with variable_set(call_variable, call):
             finish = self._tool_calls.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
             waiting = self._waited_for(finish, self._timeouts.around_wait())
             result = await (self._with_handlers(handlers, waiting) if handlers else waiting)

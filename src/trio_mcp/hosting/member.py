@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
@@ -22,10 +22,10 @@ from ..auth.credentials import AuthorizationError, ClientAuth, Credentials, User
 from ..classes import frozen
 from ..client.cache import Change
 from ..client.client import Client
-from ..client.current_call import CallHandlers
+from ..client.current_call import CallHandlers, variable_set
 from ..client.listing import SILENT, Collected, collect_each
 from ..client.options import ClientOptions, ClientSettings
-from ..concurrency.contexts import asynccontextmanager, contextmanager
+from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import sole_exception
 from ..connecting.bad_target import BadTarget
 from ..connecting.credentials import trusted_http_hosts
@@ -69,11 +69,11 @@ def _wrapped_option(name: str, key: str, option: Any) -> Any:
     function = cast("Callable[..., Any]", option)
 
     async def run(*args: Any) -> Any:
-        with _as_member(name):
+        with variable_set(_current_member, name):
             return await function(*args)
 
     def call(*args: Any) -> Any:
-        with _as_member(name):
+        with variable_set(_current_member, name):
             answer = function(*args)
         return _await_as_member(name, answer) if inspect.isawaitable(answer) else answer
 
@@ -82,17 +82,8 @@ def _wrapped_option(name: str, key: str, option: Any) -> Any:
 
 
 async def _await_as_member(name: str, answer: Awaitable[Any]) -> Any:
-    with _as_member(name):
+    with variable_set(_current_member, name):
         return await answer
-
-
-@contextmanager
-def _as_member(name: str) -> Generator[None]:
-    token = _current_member.set(name)
-    try:
-        yield
-    finally:
-        _current_member.reset(token)
 
 
 logger = logging.getLogger("trio_mcp")
