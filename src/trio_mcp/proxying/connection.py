@@ -38,7 +38,7 @@ from ..state.connection import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import ProxyClient
-from .extensions import VOCABULARY, SharedExtensions, cancel_abandoned, is_unknown, wait_for_call_end, with_cancels
+from .extensions import VOCABULARY, SharedExtensions, cancel_abandoned, is_unknown, with_cancels
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, offered_capabilities, upstream_error
 from .listening import listen
 from .tenants import Tenants, UpstreamPool
@@ -75,6 +75,8 @@ class ProxyConnection:
         self.seal = self._round_states.seal
         """Creates the ``requestState`` of a response. See `RequestHandler.seal`."""
         self._load = host.load
+        assert host.endings is not None, "a proxy remembers endings"
+        self._endings = host.endings
         self.connection = Connection(
             transport,
             state or ConnectionState("server", VOCABULARY),
@@ -136,7 +138,7 @@ class ProxyConnection:
         Otherwise return a marker, so that the caller calls `answer`. See `RequestHandler.answer_now`.
         """
         if request.method.ahead:
-            return cancel_abandoned(request, exchange, self.connection.host)
+            return cancel_abandoned(request, exchange, self._endings)
         reached, name = self._tenants.reached(exchange.peer.principal), request.method.name
         upstream = None if reached is None else reached[1]
         if name in ("ping", "server/discover") and not self._is_for(upstream, name):
@@ -173,7 +175,7 @@ class ProxyConnection:
         """
         request = scope.request
         if request.method.ahead:
-            return await wait_for_call_end(scope, self.connection.host)
+            return await self._endings.over(request, scope.exchange.peer.principal)
         tenant = self._tenants.admit(scope.exchange.peer.principal)
         with tenant.in_use():
             downstream, upstream = tenant.downstream, await tenant.connect(request)

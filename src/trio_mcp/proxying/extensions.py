@@ -29,7 +29,7 @@ from ..protocol.methods import METHODS
 from ..protocol.types.apps import APPS_EXTENSION
 from ..protocol.types.skills import SKILLS_EXTENSION
 from ..protocol.types.tools import TASKS_EXTENSION
-from ..runtime.requests.host import LATER, Decision, Now, RequestHost
+from ..runtime.requests.host import LATER, Decision, Now
 from ..skills.loading import SKILLS
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..protocol.types.lifecycle import ClientCapabilities
     from ..runtime.exchange import Exchange
+    from ..runtime.requests.endings import Endings
     from ..runtime.requests.scope import RequestScope
     from ..state.requests import InboundRequest
 
@@ -199,7 +200,7 @@ def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSON
     return {**(extensions or {}), **declared_in(request.revision, [CANCELS], "server")}
 
 
-def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
+def cancel_abandoned(request: InboundRequest, exchange: Exchange, endings: Endings) -> Decision:
     """Handle ``request`` of the extension `CancelAcknowledged`: cancel the call that ``request`` names.
 
     Returns the response if that call has already ended. Raises `CapabilityMissing` if the client hasn't declared the
@@ -207,16 +208,8 @@ def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestH
     """
     if missing := request.missing((_CAPABILITY,)):
         raise CapabilityMissing(missing, request.revision)
-    assert host.endings is not None, "a proxy remembers endings"
-    found = host.endings.cancel(request, exchange.peer.principal)
+    found = endings.cancel(request, exchange.peer.principal)
     return LATER if found is None else Now(found)
-
-
-async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObject:
-    """Wait for the end of the call that the request in ``scope`` names. Return how the call ended (extension
-    `CancelAcknowledged`)."""
-    assert host.endings is not None, "a proxy remembers endings"
-    return await host.endings.over(scope.request, scope.exchange.peer.principal)
 
 
 @contextmanager

@@ -162,8 +162,7 @@ class ExtensionNotifications:
         """Send the queued notifications on ``stream``. From now on, send new notifications at once."""
         self._stream = stream
         while self._early:
-            event = self._early.pop()
-            stream.notify_plain(event.method.name, event.params)
+            self.put(self._early.pop(), 0)
 
     def put(self, event: NotificationReceived, size: int) -> None:
         """Send an extension's notification of ``size`` bytes to the client. If the client's SSE stream hasn't started

@@ -277,9 +277,8 @@ class GatewaySkills(SkillsExtension):
         declared = (client.server_capabilities.extensions or {}).get(SKILLS_EXTENSION)
         if not isinstance(declared, dict):
             return None
-        return (
-            {"directoryRead": True} if self._reading and self._serves(self._reading, client.server_capabilities) else {}
-        )
+        reads_directories = self._reading and self._serves(self._reading, client.server_capabilities)
+        return {"directoryRead": True} if reads_directories else {}
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
         """Return the next page of the skills of all member servers.
@@ -292,8 +291,7 @@ class GatewaySkills(SkillsExtension):
         found: list[Skill] = []
         if member in members:
             try:
-                ask = self._request(member, "skills/list", PageParams(own), ListSkillsResult)
-                page = await ask
+                page = await self._request(member, "skills/list", PageParams(own), ListSkillsResult)
                 found, own = page.skills, page.next_cursor
             except CodedError as error:
                 if own is not None and error.code == INVALID_PARAMS:

@@ -293,16 +293,15 @@ class PrivateTenant(Tenant):
 
 
 def _options_of(request: InboundRequest) -> ClientOptions:
-    capabilities = request.capabilities or ClientCapabilities()
-    asks = CANCELS.name in (capabilities.extensions or {})
+    capabilities = request.capabilities
+    declared = capabilities.extensions or {}
     if not request.revision.handshake:
         # Declare only the extension for apps to a server in a legacy protocol revision.
         # A server in a modern revision gets the client's extensions in each request.
-        declared = capabilities.extensions or {}
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
         capabilities = attrs.evolve(capabilities, extensions=apps or None)
     options: ClientOptions = {"forwards": capabilities}
-    if asks:
+    if CANCELS.name in declared:
         options["extensions"] = [CANCELS]
     if request.client_info is not None:
         options["info"] = request.client_info
