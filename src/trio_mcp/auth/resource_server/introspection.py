@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
@@ -27,9 +26,8 @@ from .verification import (
     audiences,
     check_url,
     fetcher_for,
+    none_if_untrusted,
 )
-
-logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 8 * 1024
 """The maximum length of a token, in characters."""
@@ -123,16 +121,10 @@ class _Introspection:
     async def verify(self, token: str) -> Principal | None:
         """Return the principal of ``token``, or `None` if the token isn't valid for this server. Raises
         `VerifierUnavailable` if the issuer can't be reached."""
-        if len(token) > _LONGEST:
-            return None
-        try:
-            return self._checked(await self._answer(token))
-        except Untrusted as reason:
-            logger.warning("an access token was refused: %s", reason)
-            return None
+        return None if len(token) > _LONGEST else await none_if_untrusted(self._checked(token))
 
-    def _checked(self, claims: Mapping[str, Any]) -> Principal:
-        expected = self._expected
+    async def _checked(self, token: str) -> Principal:
+        claims, expected = await self._answer(token), self._expected
         if claims.get("active") is not True:
             raise Untrusted("the issuer says that the token is not active")
         kind = claims.get("token_type", "bearer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -23,10 +22,9 @@ from .verification import (
     audiences,
     check_issuer,
     fetcher_for,
+    none_if_untrusted,
     read_signed,
 )
-
-logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 8 * 1024
 """The maximum length of a token, in characters. Tokens of the largest issuers have 2 to 4 KiB."""
@@ -134,11 +132,7 @@ class _SignatureCheck:
 
     async def verify(self, token: str) -> Principal | None:
         """Return the principal of ``token``, or `None` if the token isn't valid for this server."""
-        try:
-            return await self._checked(token)
-        except Untrusted as reason:
-            logger.warning("an access token was refused: %s", reason)
-            return None
+        return await none_if_untrusted(self._checked(token))
 
     async def _checked(self, token: str) -> Principal:
         signed = read_signed(token, self._algorithms, _LONGEST)

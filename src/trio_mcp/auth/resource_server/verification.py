@@ -7,6 +7,7 @@ them (RFC 7519 section 4.1, RFC 9068); the parts of a signed token or proof, whi
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
@@ -27,6 +28,8 @@ from ...transports.http_client.origins import is_local_host, split_url
 
 if TYPE_CHECKING:
     from ..fetching import Fetcher
+
+logger = logging.getLogger("trio_mcp")
 
 
 def check_issuer(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
@@ -268,6 +271,16 @@ _SEGMENT: Final = lazy_pattern(r"[A-Za-z0-9_-]+")
 class Untrusted(Exception):
     """The access token or DPoP proof can't be trusted. The error's message is meant for the server's log and contains
     no secrets."""
+
+
+async def none_if_untrusted(verified: Awaitable[Principal]) -> Principal | None:
+    """Return the principal that awaiting ``verified`` returns. If that raises `Untrusted`, log the reason, and return
+    `None`."""
+    try:
+        return await verified
+    except Untrusted as reason:
+        logger.warning("an access token was refused: %s", reason)
+        return None
 
 
 @frozen
