@@ -160,24 +160,20 @@ class ScriptedPeer:
 
         Raises `UnexpectedMessage` for a message, and `MissingMessage` if the connection ends.
         """
-        try:
-            message = await self._receive("silence", seconds)
-        except MissingMessage as missing:
-            if missing.ended:
-                raise
-        else:
-            raise UnexpectedMessage("silence", message, [], self.transcript)
+        await self._expect_nothing("silence", seconds, ended=False)
 
     async def expect_end(self) -> None:
         """Check that the side under test closes the connection without sending another message.
 
         Raises `UnexpectedMessage` if a message arrives, and `MissingMessage` if the connection stays open.
         """
-        expected = "the end of the connection"
+        await self._expect_nothing("the end of the connection", self.patience, ended=True)
+
+    async def _expect_nothing(self, expected: str, seconds: float, *, ended: bool) -> None:
         try:
-            message = await self._receive(expected)
+            message = await self._receive(expected, seconds)
         except MissingMessage as missing:
-            if not missing.ended:
+            if missing.ended is not ended:
                 raise
         else:
             raise UnexpectedMessage(expected, message, [], self.transcript)
