@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
-import subprocess
 from collections.abc import Iterator
 
 import pytest
+from tests.forked import Forked
 from tests.ports import free_port
-from tests.torture.runs import NAMES, PATIENCE, SERVER, outcome_of, runs
+from tests.torture.runs import NAMES, PATIENCE, SERVER_FILE, outcome_of, runs
 
 from trio_mcp.connecting.targets import Address
 from trio_mcp.torture.scenarios import Era, Scenario
@@ -19,7 +20,11 @@ from trio_mcp.torture.server_under_test import ServerUnderTest
 @pytest.fixture
 def url() -> Iterator[str]:
     port = free_port()
-    process = subprocess.Popen([*SERVER, str(port)], stderr=subprocess.DEVNULL)
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        process = Forked([SERVER_FILE, str(port)], stdin=null, stdout=null, stderr=null)
+    finally:
+        os.close(null)
     try:
         while True:
             try:
@@ -30,7 +35,6 @@ def url() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
-        process.wait()
 
 
 OVER_HTTP = [each for each in SERVER_SCENARIOS if not each.id.startswith(("line-", "exit-", "request-invalid"))]

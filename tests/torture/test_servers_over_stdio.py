@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.torture.runs import NAMES, PATIENCE, SERVER, outcome_of, runs
+from tests.torture.runs import NAMES, PATIENCE, outcome_of, runs, server_for
 
 from trio_mcp.connecting.stdio import Command
 from trio_mcp.torture.scenarios import Era, Scenario
@@ -13,5 +13,5 @@ from trio_mcp.torture.server_under_test import ServerUnderTest
 
 @pytest.mark.parametrize(("scenario", "era"), runs(SERVER_SCENARIOS))
 async def test_trio_mcp_server_passes_the_torture_test_scenarios_over_stdio(scenario: Scenario, era: Era) -> None:
-    outcome = await outcome_of(scenario, ServerUnderTest(era, Command(SERVER), NAMES, patience=PATIENCE))
+    outcome = await outcome_of(scenario, ServerUnderTest(era, Command(server_for(scenario)), NAMES, patience=PATIENCE))
     assert outcome.status == ("skipped" if scenario.id.startswith("http-") else "passed"), outcome.reason

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 import trio
+from tests.forked import forked_command
 from tests.pages import Page
 from tests.torture.runs import CLIENT, HERE, LIMIT, NAMES, PATIENCE, SERVER, outcome_of, runs
 
@@ -25,7 +26,7 @@ from trio_mcp.torture.server_under_test import TOOLS, ServerUnderTest, find_tool
 
 @pytest.mark.parametrize(("scenario", "era"), runs(CLIENT_SCENARIOS))
 async def test_trio_mcp_client_passes_the_torture_test_scenarios(scenario: Scenario, era: Era) -> None:
-    outcome = await outcome_of(scenario, ClientUnderTest(era, CLIENT, patience=PATIENCE))
+    outcome = await outcome_of(scenario, ClientUnderTest(era, forked_command(CLIENT), patience=PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
 
