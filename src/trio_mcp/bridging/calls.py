@@ -281,7 +281,6 @@ class OpenContext(Generic[T]):
             self._nursery.start_soon(_run_work, work)
 
 
-ENTERED_TWICE: Final = "a context manager is entered once: call the function that made it again"
 _POLL_INTERVAL: Final = 1.0
 
 
@@ -294,6 +293,40 @@ async def _run_work(work: ThreadWork) -> None:
 
 StartWork: TypeAlias = Callable[[ThreadWork], TrioPortal]
 """A function that starts work in the trio thread: `TrioPortal.start` or `OpenContext.start`."""
+
+
+class EnteredContext(Generic[T]):
+    """A trio context manager that a caller outside trio enters, at most once.
+
+    ``manager`` creates it, when it is entered; ``start`` starts it in the trio thread. Entering returns its value,
+    wrapped in the class ``view``.
+    """
+
+    _call: BridgedCall[None]
+    _context: OpenContext[Any] | None = None
+    _was_entered = False
+
+    def __init__(
+        self,
+        manager: Callable[[], AbstractAsyncContextManager[Any]],
+        view: Callable[[Any, StartWork], T],
+        start: StartWork,
+    ) -> None:
+        self._manager = manager
+        self._view = view
+        self._start = start
+
+    def _begin(self) -> AbstractAsyncContextManager[Any]:
+        """Create the trio context manager. Raises `RuntimeError` in the second call: the end is reported only once."""
+        if self._was_entered:
+            raise RuntimeError("a context manager is entered once: call the function that made it again")
+        self._was_entered = True
+        return self._manager()
+
+    def start(self, work: ThreadWork) -> TrioPortal:
+        """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
+        assert self._context is not None, "it was entered"
+        return self._context.start(work)
 
 
 def start_call(call: BridgedCall[Any], start: StartWork) -> TrioPortal:

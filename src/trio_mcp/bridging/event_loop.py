@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from .calls import ENTERED_TWICE, BridgedCall, Callback, OpenContext, StartWork, reason_of, start_call
-from .portal import ThreadWork, TrioPortal
+from .calls import BridgedCall, Callback, EnteredContext, OpenContext, StartWork, reason_of, start_call
 
 T = TypeVar("T")
 
@@ -94,37 +93,19 @@ def _reason_of(failure: BaseException) -> str:
     return reason_of(failure)
 
 
-class AsyncBridgedContext(AbstractAsyncContextManager[T]):
+class AsyncBridgedContext(EnteredContext[T], AbstractAsyncContextManager[T]):
     """A trio context manager that one asyncio task can enter and another task can exit.
 
-    Entering the context manager returns the trio value, wrapped in the class ``view``.
-
-    ``manager`` creates the trio context manager, in the task that enters; ``start`` starts it in the trio thread. The
-    end of the event loop closes everything that is open.
+    The end of the event loop closes everything that is open.
     """
 
-    _call: BridgedCall[None]
-    _context: OpenContext[Any]
     _loop_closer: AsyncGenerator[None]
-    _was_entered = False
-
-    def __init__(
-        self,
-        manager: Callable[[], AbstractAsyncContextManager[Any]],
-        view: Callable[[Any, StartWork], T],
-        start: StartWork,
-    ) -> None:
-        self._manager = manager
-        self._view = view
-        self._start = start
-        self._finished = _uncancellable_future()
+    _finished: Future[None]
 
     async def __aenter__(self) -> T:
         loop = running_loop()
-        if self._was_entered:  # the event `_finished` is set only once, so refuse to enter twice
-            raise RuntimeError(ENTERED_TWICE)
-        self._was_entered = True
-        opened, ended = _uncancellable_future(), self._finished
+        manager, opened = self._begin(), _uncancellable_future()
+        self._finished = ended = _uncancellable_future()
 
         # This function must not refer to the context manager, so that garbage collection can close the manager.
         def tell(_: Callback | None) -> None:
@@ -132,7 +113,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
             if not opened.done():
                 opened.set_result(None)
 
-        self._context = hold = OpenContext(self._manager(), partial(opened.set_result, None), loop.is_closed)
+        self._context = hold = OpenContext(manager, partial(opened.set_result, None), loop.is_closed)
         self._call = call = BridgedCall(hold.run, tell)
         hold.portal = start_call(call, self._start)
         try:
@@ -147,10 +128,6 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         self._loop_closer = self._close_with_loop()
         await anext(self._loop_closer)
         return self._view(hold.value, self.start)
-
-    def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
-        return self._context.start(work)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -172,8 +149,10 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
     async def _close(self) -> None:
         """Close the trio context manager, and return when it has exited. If this method is cancelled, the cancellation
         is raised only after the exit."""
-        self._context.close()
-        if self._context.portal.is_inherited:
+        hold = self._context
+        assert hold is not None, "it was entered"
+        hold.close()
+        if hold.portal.is_inherited:
             return
         cancelled: BaseException | None = None
         while not self._finished.done():
@@ -181,7 +160,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
                 await asyncio.wrap_future(self._finished)
             except asyncio.CancelledError as error:
                 cancelled = error
-        self._context.portal.join()
+        hold.portal.join()
         if cancelled is not None:
             try:
                 raise cancelled

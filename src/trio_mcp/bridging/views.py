@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
@@ -24,9 +24,9 @@ from ..protocol.types.notifications import SubscriptionFilter
 from ..protocol.types.skills import Skill
 from ..runtime.transport import ConnectionLost
 from .calls import (
-    ENTERED_TWICE,
     BridgedCall,
     Callback,
+    EnteredContext,
     OpenContext,
     StartWork,
     check_may_block,
@@ -36,7 +36,6 @@ from .calls import (
     start_call,
     wait_for,
 )
-from .portal import ThreadWork, TrioPortal
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,39 +75,27 @@ class PassThrough(Generic[T]):
         return self if view is None else getattr(view._original, self._name)
 
 
-class BridgedContext(AbstractContextManager[V]):
+class BridgedContext(EnteredContext[V], AbstractContextManager[V]):
     """A context manager for threads around a trio context manager: one thread can enter it, and another thread can exit
-    it. Entering returns the value of the trio context manager, wrapped in the class ``view``.
+    it.
 
-    ``start`` starts it in the trio thread. An object that is garbage-collected is closed, and so are all others at the
-    end of the interpreter. A first Ctrl-C is raised when everything has ended, a second one at once.
+    An object that is garbage-collected is closed, and so are all others at the end of the interpreter. A first Ctrl-C
+    is raised when everything has ended, a second one at once.
     """
 
-    _call: BridgedCall[None]
-    _context: OpenContext[Any] | None = None
-    _was_entered = False
-
-    def __init__(
-        self, manager: Callable[[], AbstractAsyncContextManager[Any]], view: type[V], start: StartWork
-    ) -> None:
-        self._manager = manager
-        self._view = view
-        self._start = start
-        self._finished = threading.Event()
+    _finished: threading.Event
 
     def __enter__(self) -> V:
         check_may_block()
-        if self._was_entered:  # the event `_finished` is set only once, so refuse to enter twice
-            raise RuntimeError(ENTERED_TWICE)
-        self._was_entered = True
-        news, ended = threading.Event(), self._finished
+        manager, news = self._begin(), threading.Event()
+        self._finished = ended = threading.Event()
 
         # This function must not refer to the context manager, so that garbage collection can close the manager.
         def tell(_: Callback | None) -> None:
             ended.set()
             news.set()
 
-        hold = OpenContext(self._manager(), news.set)
+        hold = OpenContext(manager, news.set)
         self._call = call = BridgedCall(hold.run, tell)
         try:
             with deferred_interrupts():
@@ -124,11 +111,6 @@ class BridgedContext(AbstractContextManager[V]):
             hold.portal.join()
             call.result()
         return self._view(hold.value, self.start)
-
-    def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
-        assert self._context is not None, "it was entered"
-        return self._context.start(work)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
