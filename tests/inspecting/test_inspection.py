@@ -18,9 +18,8 @@ from trio.testing import MockClock
 from trio_mcp import CancelCause, Command, ConnectionLost, Image, RequestContext, Server, TaskSettings
 from trio_mcp.inspecting import inspection as inspections
 from trio_mcp.inspecting import runs as runs_module
-from trio_mcp.inspecting.inspection import Inspection, InvalidPageRequest
-from trio_mcp.inspecting.questions import InvalidPageAnswer
-from trio_mcp.inspecting.runs import TooManyRuns
+from trio_mcp.inspecting.inspection import Inspection
+from trio_mcp.inspecting.runs import InvalidPageRequest
 from trio_mcp.recording.masking import Masking
 from trio_mcp.types import TextContent
 
@@ -156,13 +155,13 @@ async def test_inspector_refuses_an_invalid_form_answer_and_sends_a_valid_one(er
         question = await opened.heard("question")
         assert (question["kind"], question["data"]["message"]) == ("form", "Who are you?")
         answer = {"action": "accept", "content": {"name": 3}}
-        with pytest.raises(InvalidPageAnswer, match="name"):
+        with pytest.raises(InvalidPageRequest, match="name"):
             await opened.do("answer", question=question["id"], answer=answer)
         await opened.do("answer", question=question["id"], answer={"action": "accept", "content": {"name": "Ann"}})
         await opened.heard("question.over", id=question["id"])
         await opened.ended(run)
         assert opened.result(run)["content"][0]["text"] == "accept {'name': 'Ann', 'age': 3}"
-        with pytest.raises(InvalidPageAnswer, match="no longer open"):
+        with pytest.raises(InvalidPageRequest, match="no longer open"):
             await opened.do("answer", question=question["id"], answer={"action": "decline"})
 
 
@@ -351,7 +350,7 @@ async def test_inspector_limits_the_numbers_of_running_calls_and_of_stored_resul
 
     async with inspected(made) as opened:
         runs = [await opened.start("call", "hang") for _ in range(3)]
-        with pytest.raises(TooManyRuns):
+        with pytest.raises(InvalidPageRequest):
             await opened.start("call", "quick")
         for run in runs:
             await opened.do("cancel", run=run)

@@ -28,8 +28,8 @@ from ..transports.http.application import Admitted, Answer, HeadDecision, HttpAp
 from ..transports.http.connection import HttpConnection
 from ..transports.http.heads import HttpBounds, RequestHead
 from ..transports.http.phases import ConnectionPhase
-from .inspection import Era, Inspection, InvalidPageRequest
-from .runs import TooManyRuns, error_text
+from .inspection import Era, Inspection
+from .runs import InvalidPageRequest, error_text
 
 HOST: Final = "127.0.0.1"
 _MOST_CONNECTIONS: Final = 64
@@ -166,7 +166,7 @@ class PageApplication(HttpApplication):
             return _response({"answer": await self._inspection.do(asked)})
         except (MCPError, trio.TooSlowError) as error:
             return _failed(error_text(error), HTTPStatus.BAD_GATEWAY)
-        except (TooManyRuns, ValueError) as error:
+        except ValueError as error:
             return _failed(error_text(error))
 
     async def _draw(self, request: RouteRequest) -> RouteResponse:

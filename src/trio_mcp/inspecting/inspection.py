@@ -36,16 +36,11 @@ from ..tasks.task_state import TaskState
 from ..transports.process import TextSink
 from .frames import FrameLog, LoggedFrame
 from .questions import PageQuestions
-from .runs import Outcome, PageFeed, Run, Runs, cut, error_text
+from .runs import InvalidPageRequest, Outcome, PageFeed, Run, Runs, cut, error_text
 
 MOST_LISTED: Final = 5000
 """Maximum number of items, for example tools or resources, that are shown of one list."""
 _MOST_TASKS: Final = 200
-
-
-class InvalidPageRequest(ValueError):
-    """A page of the web inspector sent a request that is invalid, or that is impossible at this moment. The message is
-    shown to the user."""
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
@@ -167,7 +162,7 @@ class Inspection:
     def __init__(self, target: Target, *, era: Era = "auto", timeout: float = 30) -> None:
         self._target = target
         if isinstance(target, Command):
-            self._target = attrs.evolve(target, stderr=_StderrSink(self._stderr_line, target.stderr))
+            self._target = attrs.evolve(target, stderr=_StderrSink(self._log, target.stderr))
         self._era: Era = era
         self._timeout = timeout
         self.feed = PageFeed(self._snapshot)
@@ -268,12 +263,9 @@ class Inspection:
         self._log(log.level, data, log.logger)
 
     def _unreadable(self, message: UnreadableMessage) -> None:
-        self._log("unreadable", f"{message.reason}: {message.text}", None)
+        self._log("unreadable", f"{message.reason}: {message.text}")
 
-    def _stderr_line(self, line: str) -> None:
-        self._log("stderr", line, None)
-
-    def _log(self, level: str, text: str, logger: str | None) -> None:
+    def _log(self, level: str, text: str, logger: str | None = None) -> None:
         self._log_number += 1
         line: JSONObject = {"what": "log", "n": self._log_number, "at": time.time() * 1000}
         line |= {"level": cut(level, 20), "text": cut(text), "logger": None if logger is None else cut(logger, 100)}
@@ -288,7 +280,7 @@ class Inspection:
     async def do(self, asked: JSONObject) -> Any:
         """Handle a request from the inspector's page, and return the response as JSON data.
 
-        Raises `InvalidPageRequest`, `InvalidPageAnswer`, `TooManyRuns`, `ValueError`, and the errors of a call.
+        Raises `InvalidPageRequest`, `ValueError`, and the errors of a call.
         """
         name: Any = asked.get("do")
         if name == "frame":
@@ -340,7 +332,7 @@ class Inspection:
 
     def cancel(self, asked: JSONObject) -> None:
         """Cancel a run (a request that the user has started). The page sends the number of the run."""
-        self._runs.cancel(self._run(asked.get("run")).number)
+        self._runs.cancel(self._run(asked.get("run")))
 
     def answer(self, asked: JSONObject) -> None:
         """Answer the server's input request with the data that the user has entered in the inspector's page."""
@@ -413,17 +405,17 @@ _AT_ONCE: Final[dict[str, Callable[[Inspection, JSONObject], Any]]] = {
 
 
 class _StderrSink:
-    """A sink for the server's standard error. It forwards the text to ``copy``, and calls ``line`` with each line. See
-    `TextSink`."""
+    """A sink for the server's standard error. It forwards the text to ``copy``, and calls ``log`` with the level
+    ``stderr`` and each line. See `TextSink`."""
 
-    def __init__(self, line: Callable[[str], None], copy: TextSink | None) -> None:
-        self._line = line
+    def __init__(self, log: Callable[[str, str], None], copy: TextSink | None) -> None:
+        self._log = log
         self._copy = copy
 
     def write(self, text: str, /) -> None:
         for line in text.splitlines():
             if line.strip():
-                self._line(line)
+                self._log("stderr", line)
         if self._copy is not None:
             self._copy.write(text)
 

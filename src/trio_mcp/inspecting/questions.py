@@ -21,18 +21,13 @@ from ..protocol.schema_validator import SchemaValidator
 from ..protocol.types.content import TextContent
 from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_form_size, check_url
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, Root
-from .runs import PageFeed, run_number
+from .runs import InvalidPageRequest, PageFeed, run_number
 
 MOST_QUESTIONS: Final = 32
 """The maximum number of input requests of one kind that wait for the user at the same time."""
 _REFUSED: Final = -1
 """Error code for a request that the user rejected (2025-11-25 sampling, Error Handling)."""
 _MOST_ROOTS: Final = 100
-
-
-class InvalidPageAnswer(ValueError):
-    """The user's response in the inspector's page doesn't match the server's input request. The message is shown to the
-    user."""
 
 
 @define(eq=False)
@@ -136,11 +131,11 @@ class PageQuestions:
         """Answer the input request with the number ``number`` with the data that the user has entered in the
         inspector's page.
 
-        Raises `InvalidPageAnswer` if the answer doesn't match the question, or the question is no longer open.
+        Raises `InvalidPageRequest` if the answer doesn't match the question, or the question is no longer open.
         """
         question = self._open.get(number)
         if question is None or question.answered.is_set():
-            raise InvalidPageAnswer("this input request is no longer open")
+            raise InvalidPageRequest("this input request is no longer open")
         question.answer = _CHECKS[question.kind](question.data, answer)
         question.answered.set()
 
@@ -148,18 +143,18 @@ class PageQuestions:
 def _elicited(data: JSONObject, answer: JSONObject) -> JSONObject:
     action = answer.get("action")
     if action not in ("accept", "decline", "cancel"):
-        raise InvalidPageAnswer("an answer must be 'accept', 'decline' or 'cancel'")
+        raise InvalidPageRequest("an answer must be 'accept', 'decline' or 'cancel'")
     if action != "accept" or "requestedSchema" not in data:
         return {"action": action}
     content: Any = answer.get("content")
     if not isinstance(content, dict):
-        raise InvalidPageAnswer("the content of a form must be an object")
+        raise InvalidPageRequest("the content of a form must be an object")
     try:
         faults = SchemaValidator({"$schema": CHECKS_FORMATS} | data["requestedSchema"]).faults(content)
     except ValueError as error:
-        raise InvalidPageAnswer(f"the server's form has an invalid schema: {error}") from None
+        raise InvalidPageRequest(f"the server's form has an invalid schema: {error}") from None
     if faults is not None:
-        raise InvalidPageAnswer(faults)
+        raise InvalidPageRequest(faults)
     return {"action": action, "content": content}
 
 
@@ -168,20 +163,20 @@ def _sampled(_: JSONObject, answer: JSONObject) -> JSONObject:
         return {}
     text: Any = answer.get("text")
     if not isinstance(text, str):
-        raise InvalidPageAnswer("the model's answer must be text")
+        raise InvalidPageRequest("the model's answer must be text")
     return {"text": text}
 
 
 def _rooted(_: JSONObject, answer: JSONObject) -> JSONObject:
     roots: Any = answer.get("roots")
     if not isinstance(roots, list) or len(cast("list[Any]", roots)) > _MOST_ROOTS:
-        raise InvalidPageAnswer(f"roots must be a list of at most {_MOST_ROOTS} roots")
+        raise InvalidPageRequest(f"roots must be a list of at most {_MOST_ROOTS} roots")
     try:
         found = [structure(root, Root) for root in cast("list[Any]", roots)]
     except ValueError as error:
-        raise InvalidPageAnswer(str(error)) from None
+        raise InvalidPageRequest(str(error)) from None
     if not all(root.uri.startswith("file://") for root in found):
-        raise InvalidPageAnswer("the URI of a root must begin with file://")
+        raise InvalidPageRequest("the URI of a root must begin with file://")
     return {"roots": [{"uri": root.uri, "name": root.name} for root in found]}
 
 

@@ -126,8 +126,9 @@ run_number: Final = ContextVar[int | None]("run_number", default=None)
 """The number of the run that the current trio task carries out, or whose input request the task answers."""
 
 
-class TooManyRuns(Exception):
-    """The user can't start another request, because the maximum number of requests is running."""
+class InvalidPageRequest(ValueError):
+    """A page of the web inspector sent a request or an answer that is invalid, or impossible at this moment. The
+    message is shown to the user."""
 
 
 def cut(text: str, limit: int = _MOST_WORDS) -> str:
@@ -227,10 +228,10 @@ class Runs:
         return self._runs[number]
 
     def start(self, nursery: ServiceNursery, kind: str, name: str, arguments: Any, work: Work) -> Run:
-        """Start a run (a request for the user) as a trio task in ``nursery``. Raises `TooManyRuns` if the maximum
-        number is running."""
+        """Start a run (a request for the user) as a trio task in ``nursery``. Raises `InvalidPageRequest` if the
+        maximum number is running."""
         if sum(run.ended is None for run in self._runs.values()) >= MOST_RUNNING:
-            raise TooManyRuns(f"{MOST_RUNNING} requests are running already: cancel one, or wait")
+            raise InvalidPageRequest(f"{MOST_RUNNING} requests are running already: cancel one, or wait")
         given = "" if arguments is None else cut(encode_value(arguments).decode(), 500)
         run = Run(next(self._numbers), kind, cut(name, 500), given, time.time() * 1000, trio.current_time())
         self._runs[run.number] = run
@@ -239,13 +240,9 @@ class Runs:
         nursery.start_soon(self._run, run, work)
         return run
 
-    def cancel(self, number: int) -> None:
+    def cancel(self, run: Run) -> None:
         """Cancel a run (a request that the user has started), so that the server cancels its handler. Do nothing if the
-        run has ended.
-
-        Raises `KeyError`.
-        """
-        run = self._runs[number]
+        run has ended."""
         run.scope.cancel(reason="cancelled in the page")
         self.publish(run)
 

@@ -12,7 +12,7 @@ import base64
 import binascii
 import re
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import zip_longest
 from mimetypes import guess_type
 from typing import Any, Final, cast
@@ -109,13 +109,11 @@ def _simple(parameter: Parameter, value: Any, encoded: Callable[[Any], str]) -> 
         pairs = cast("JSONObject", value).items()
         if parameter.explode:
             return before + joint.join(f"{encoded(key)}={encoded(member)}" for key, member in pairs)
-        return before + name + ",".join(encoded(part) for pair in pairs for part in pair)
-    if isinstance(value, list):
-        items = [encoded(item) for item in cast("list[Any]", value)]
-        if parameter.explode:
-            return before + joint.join(name + item for item in items)
-        return before + name + ",".join(items)
-    return before + name + encoded(value)
+        value = [part for pair in pairs for part in pair]
+    items = [encoded(item) for item in _listed(value)]
+    if parameter.explode:
+        return before + joint.join(name + item for item in items)
+    return before + name + ",".join(items)
 
 
 @frozen
@@ -260,7 +258,7 @@ class ArgumentReader:
 
     def __init__(self, document: Document, http: httpx2.AsyncClient) -> None:
         self._document = document
-        self._schemas = Schemas(document, "readOnly")
+        self.schemas = Schemas(document, "readOnly")
         self._own: dict[str, Collection[str]] = {
             "path": (),
             "query": frozenset(http.params),
@@ -286,16 +284,8 @@ class ArgumentReader:
         if required:
             schema["required"] = required
         path = re.sub(r"[^{}]+", lambda found: quote(found[0], safe="/%:@!$&'()*+,;=~"), operation.path)
-        complete = self._schemas.complete(schema)
+        complete = self.schemas.complete(schema)
         return Arguments(complete, LateValidator(complete), path, tuple(parameters), body)
-
-    def multiply(self, arguments: Iterable[Arguments]) -> bool:
-        """Return whether the schema of any of the ``arguments`` may become too large for validation when its references
-        are expanded.
-
-        See `Schemas.multiply`.
-        """
-        return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
         """Return the operation's parameters, ordered by where they are sent (path, query and so on).
@@ -325,7 +315,7 @@ class ArgumentReader:
         schema: Any = data.get("schema", {})
         for media in content.values():
             schema = members_of(media).get("schema", {})
-        made = self._schemas.converted(schema, base)
+        made = self.schemas.converted(schema, base)
         argument = _argument(name, place, properties)
         properties[argument] = _described(made, data)
         if data.get("required") is True or place == "path":
@@ -348,7 +338,7 @@ class ArgumentReader:
         if _is_text(chosen):
             schema = {"type": "string"}
         elif _preference(chosen) < _preference("text/plain"):
-            schema = self._schemas.converted(media.get("schema", {}), base)
+            schema = self.schemas.converted(media.get("schema", {}), base)
             if chosen == "multipart/form-data":
                 schema, files = self._with_files(schema)
         if "*" in chosen:
@@ -364,13 +354,13 @@ class ArgumentReader:
 
         Also returns a mapping from each file's property to the property with its file name.
         """
-        form = self._schemas.resolved(schema)
+        form = self.schemas.resolved(schema)
         parts = members_of(members_of(form).get("properties"))
         files: JSONObject = {}
         names: dict[str, str] = {}
         for name, part in parts.items():
-            plain = members_of(self._schemas.resolved(part))
-            item = self._schemas.resolved(plain.get("items"))
+            plain = members_of(self.schemas.resolved(part))
+            item = self.schemas.resolved(plain.get("items"))
             filename: JSONObject = {"type": "string"}
             if _is_file(plain):
                 files[name] = _title_and_description(plain) | _BASE64

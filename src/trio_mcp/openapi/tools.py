@@ -97,7 +97,7 @@ def from_openapi(
             check_options("@server.tool", own, ToolOptions)
             server._tools.add(tool.call, tool.options() | own, None if "input_schema" in own else given.validator)
             offered.append((operation, given))
-    for operation, given in offered if arguments.multiply(given for _, given in offered) else ():
+    for operation, given in offered if arguments.schemas.multiply(given.schema for _, given in offered) else ():
         with _naming(operation):
             given.validator.check()
     return server
