@@ -237,7 +237,9 @@ class RequestRun:
         async with self.target.open(**self._client_options()) as client:
             if client.server_info is not None:
                 self._server = name_shown(client.server_info.name, _LONGEST_NAME) or self._server
-            with signals.limited(self._time_left(begun + client._timeouts.paused_seconds)):
+            begun += client._timeouts.paused_seconds
+            left = None if self.timeout is None else max(begun + self.timeout - trio.current_time(), 0)
+            with signals.limited(left):
                 await self.request.prepare(client)
                 await self._request_logs(client)
                 if self.recent_stderr is not None:
@@ -250,10 +252,6 @@ class RequestRun:
                 return INTERRUPTED
             self._questions.leave_alone()  # the call has ended, so don't ask the user any more questions
             return self.request.show(result, client.revision)
-
-    def _time_left(self, begun: float) -> float | None:
-        timeout = self.timeout
-        return None if timeout is None else max(begun + timeout - trio.current_time(), 0)
 
     def _client_options(self) -> ClientOptions:
         era = self.request.era if self.era == "auto" else self.era

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from importlib.util import find_spec
 from typing import Final
 
@@ -21,14 +21,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ... import Client, MCPError, Progress, open_stdio
-from ...concurrency.contexts import asynccontextmanager, contextmanager
+from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import open_service_nursery
 from ...connecting.targets import Address
-from ...runtime.calls import OnProgress
 from ...types import CallToolResult, ElicitFormParams, ElicitResult, LogParams, TextContent, Tool
 from .. import INTERRUPTED
 from ..signals import run_until_interrupted
-from ..terminal import progress_bar, progress_words, read_line
+from ..terminal import Terminal, progress_words
 
 _WITH_AUTHORIZATION = """the demo with authorization is an example in the repository, not in the package. \
 In a clone, with Node.js 22 or newer and npm:
@@ -282,7 +281,7 @@ async def _copy(stderr: trio.abc.ReceiveStream) -> None:
         print(data.decode(errors="replace"), end="", file=sys.stderr)
 
 
-class Screen:
+class Screen(Terminal):
     """The user's screen during a demo: standard output and, for elicitation, standard input.
 
     ``is_terminal`` is true if both are a terminal, so that a user can answer. Otherwise only plain lines are written,
@@ -290,6 +289,7 @@ class Screen:
     """
 
     def __init__(self) -> None:
+        super().__init__(None)
         self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         self._console = Console(highlight=False, force_terminal=None if self.is_terminal else False)
 
@@ -297,10 +297,6 @@ class Screen:
         """Print the headline of the next part of the demo."""
         self._console.print()
         self.say(text, "bold")
-
-    def say(self, text: str, style: str = "") -> None:
-        """Print a line of the demo, without wrapping it."""
-        self._console.print(Text(text, style), soft_wrap=True)
 
     def summary(self, lines: Iterable[str]) -> None:
         """Print the summary of the demo, with one line per part."""
@@ -320,16 +316,6 @@ class Screen:
         """Print a log message of the server, above the progress bar if there is one."""
         self.say(f"  log {message.level}: {message.data}", "dim")
 
-    @contextmanager
-    def progress(self) -> Generator[OnProgress]:
-        """Yield a function that shows each `Progress` passed to it: as a progress bar on a terminal, and otherwise as
-        lines."""
-        if not self.is_terminal or self._console.is_dumb_terminal:
-            yield self._progress_line
-            return
-        with progress_bar(self._console) as bar:
-            yield bar.show
-
     def _progress_line(self, news: Progress) -> None:
         self.say(f"  {progress_words(news)}")
 
@@ -344,10 +330,8 @@ class Screen:
                 self.say(f"{prompt}: {default} (answered automatically: this is not a terminal)")
                 content[name] = default
                 continue
-            self._console.print(Text(f"{prompt} [{default}]: ", "bold"), end="")
-            line = await read_line()
-            if not line:  # Ctrl-D
-                self._console.print()
+            line = await self.read(f"{prompt} [{default}]")
+            if line is None:  # Ctrl-D
                 return ElicitResult("decline")
-            content[name] = line.strip() or default
+            content[name] = line or default
         return ElicitResult("accept", content)

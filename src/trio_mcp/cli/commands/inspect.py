@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -121,9 +121,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
     """
     offers: ServerOffers | None = None
     text, differing = "", list[str]()
-
-    def printed(offers: ServerOffers) -> str:
-        return _json(offers) if as_json else _tables(offers)
+    printed = _json if as_json else _tables
 
     async def ask() -> None:
         nonlocal offers, text
@@ -375,24 +373,23 @@ async def differences(card: ServerCard, client: Client) -> list[str]:
 
     If the server is modern, first requests its protocol revisions. Raises the same errors as a call.
     """
-    return [*_differences(card, client, await _live_versions(client))]
-
-
-def _differences(card: ServerCard, client: Client, live: set[str]) -> Iterator[str]:
+    live = await _live_versions(client)
+    found: list[str] = []
     info = client.server_info
     if info is not None and info.name not in (card.name, name_in(card.name)):
-        yield _said("the name", card.name, info.name)
+        found.append(_said("the name", card.name, info.name))
     if info is not None and info.version != card.version:
-        yield _said("version", card.version, info.version)
+        found.append(_said("version", card.version, info.version))
     told = card.endpoint.supported_protocol_versions if card.endpoint is not None else None
     if told is None:
-        return
+        return found
     # Ignore those protocol revisions on the server card that the server can't report on this connection.
     # Without a handshake, a server reports all its protocol revisions that have no handshake.
     # After a handshake, it reports only the revision that the handshake has chosen.
     claimed = {name for name in told if name not in _LEGACY} if not client.revision.handshake else live & set(told)
     if claimed != live:
-        yield _said("revisions", ", ".join(sorted(claimed)) or "none of these", ", ".join(sorted(live)))
+        found.append(_said("revisions", ", ".join(sorted(claimed)) or "none of these", ", ".join(sorted(live))))
+    return found
 
 
 def _said(what: str, card: str, live: str) -> str:

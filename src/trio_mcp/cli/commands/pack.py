@@ -16,7 +16,7 @@ import click
 
 from ...classes import frozen
 from ...protocol.fields import as_object
-from ...protocol.types.lifecycle import Icon
+from ...protocol.types.lifecycle import Icon, Implementation
 from ...protocol.types.server_cards import check_name, check_text, check_version, domain_in, name_in
 from ...server.server import Server
 from ...transports.http_client.origins import split_url
@@ -164,25 +164,71 @@ class _Packing:
             raise CommandError(
                 f'{path} serves when it is imported; move that code below the line: if __name__ == "__main__":'
             )
-        package = Package(server, self.name, self.download, self.url)
+        _check_info(server.info)
         root = Path(os.path.realpath(self.folder or Path(path).parent))
         found = files_of(root, self.output, self.exclude, self.include)
         inside = _inside(Path(path), root)
         if inside not in found.files:
             raise CommandError(f"{path} would not be in the bundle: it is hidden, excluded, or not in {root}")
         made = {ENTRY: entry_file(inside, variable).encode(), **self._project(found.files)}
-        made[MANIFEST] = written(package.manifest(self.author or domain_in(self.name), self.runtime))
+        made[MANIFEST] = written(self._manifest(server))
         place = self.output / f"{name_in(self.name)}.mcpb"
         try:
             bundle = zipped(found.files, made)
             self.output.mkdir(parents=True, exist_ok=True)
             place.write_bytes(bundle)
-            (self.output / "server.json").write_bytes(written(package.server_json(bundle)))
+            (self.output / "server.json").write_bytes(written(self._server_json(server.info, bundle)))
         except OSError as error:
             say(str(error))
             return NOT_WRITTEN
         self._report(found.left_out, f"{place} has {len(found.files) + len(made)} files and {len(bundle)} bytes")
         return ENDED_WELL
+
+    def _server_json(self, info: Implementation, bundle: bytes) -> dict[str, Any]:
+        """Return the contents of ``server.json``, the server's description for registries (schema 2025-12-11)."""
+        package = {
+            "registryType": "mcpb",
+            "identifier": self.download,
+            "version": info.version,
+            "fileSha256": hashlib.sha256(bundle).hexdigest(),
+            "transport": {"type": "stdio"},
+        }
+        return _without_empty({
+            "$schema": _SERVER_SCHEMA,
+            "name": self.name,
+            "title": info.title,
+            "description": info.description,
+            "version": info.version,
+            "websiteUrl": info.website_url,
+            "icons": [_icon(icon) for icon in info.icons or () if _is_accepted(icon)],
+            "packages": [package] if self.download is not None else [],
+            "remotes": [{"type": "streamable-http", "url": self.url}] if self.url is not None else [],
+        })  # fmt: skip
+
+    def _manifest(self, server: Server) -> dict[str, Any]:
+        """Return the contents of the MCP bundle's manifest (mcpb, MANIFEST.md, version 0.4)."""
+        info, here = server.info, f"${{__dirname}}/{ENTRY}"
+        if self.runtime == "uv":
+            command: dict[str, Any] = {"command": "uv", "args": ["run", "--directory", "${__dirname}", ENTRY]}
+            platforms, python = ["darwin", "linux"], ">=3.11"
+        else:
+            command = {"command": "python3", "args": [here], "env": {"PYTHONPATH": "${__dirname}/lib"}}
+            major, minor = sys.version_info[:2]  # the packages in lib are compiled for this Python version
+            platforms, python = [sys.platform], f">={major}.{minor},<{major}.{minor + 1}"
+        tools = [each.listed for each in server._tools.listed if each.visible is None]
+        return _without_empty({
+            "manifest_version": _MANIFEST_VERSION,
+            "name": name_in(self.name),
+            "display_name": info.title,
+            "version": info.version,
+            "description": info.description,
+            "author": {"name": self.author or domain_in(self.name)},
+            "homepage": info.website_url,
+            "server": {"type": self.runtime, "entry_point": ENTRY, "mcp_config": command},
+            "tools": [_without_empty({"name": tool.name, "description": tool.description}) for tool in tools],
+            "prompts_generated": True if server._prompts.registry.is_used else None,
+            "compatibility": {"platforms": platforms, "runtimes": {"python": python}},
+        })  # fmt: skip
 
     def _project(self, files: Mapping[str, Path]) -> dict[str, bytes]:
         """Return a dict with a generated ``pyproject.toml``, which lists the bundle's dependencies. The dict is empty
@@ -203,6 +249,17 @@ class _Packing:
         if self.download is None and self.url is None:
             say("server.json has no URL: set the URL of the bundle with --download, or that of the server with --url")
         say(f"{bundle}; {self.output / 'server.json'} was written")
+
+
+def _check_info(info: Implementation) -> None:
+    """Check that registries and MCP hosts accept the server's texts. Raises `CommandError` for invalid values."""
+    try:
+        check_version(info.version)
+        check_text("description", info.description or "")
+        if info.title is not None:
+            check_text("title", info.title)
+    except ValueError as error:
+        raise CommandError(f"{error}; write Server(..., version=..., description=..., title=...)") from None
 
 
 def _inside(file: Path, root: Path) -> str:
@@ -246,73 +303,6 @@ def _toml(text: str) -> str:
     if not text.isprintable():
         raise click.UsageError(f"{text!r} is not a valid package name")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-@frozen
-class Package:
-    """The description of a server for registries and MCP hosts. Raises `CommandError` for invalid values."""
-
-    server: Server
-    name: str
-    download: str | None
-    url: str | None
-
-    def __attrs_post_init__(self) -> None:
-        info = self.server.info
-        try:
-            check_version(info.version)
-            check_text("description", info.description or "")
-            if info.title is not None:
-                check_text("title", info.title)
-        except ValueError as error:
-            raise CommandError(f"{error}; write Server(..., version=..., description=..., title=...)") from None
-
-    def server_json(self, bundle: bytes) -> dict[str, Any]:
-        """Return the contents of ``server.json``, the server's description for registries (schema 2025-12-11)."""
-        info = self.server.info
-        package = {
-            "registryType": "mcpb",
-            "identifier": self.download,
-            "version": info.version,
-            "fileSha256": hashlib.sha256(bundle).hexdigest(),
-            "transport": {"type": "stdio"},
-        }
-        return _without_empty({
-            "$schema": _SERVER_SCHEMA,
-            "name": self.name,
-            "title": info.title,
-            "description": info.description,
-            "version": info.version,
-            "websiteUrl": info.website_url,
-            "icons": [_icon(icon) for icon in info.icons or () if _is_accepted(icon)],
-            "packages": [package] if self.download is not None else [],
-            "remotes": [{"type": "streamable-http", "url": self.url}] if self.url is not None else [],
-        })  # fmt: skip
-
-    def manifest(self, author: str, runtime: Literal["uv", "python"]) -> dict[str, Any]:
-        """Return the contents of the MCP bundle's manifest (mcpb, MANIFEST.md, version 0.4)."""
-        info, here = self.server.info, f"${{__dirname}}/{ENTRY}"
-        if runtime == "uv":
-            command: dict[str, Any] = {"command": "uv", "args": ["run", "--directory", "${__dirname}", ENTRY]}
-            platforms, python = ["darwin", "linux"], ">=3.11"
-        else:
-            command = {"command": "python3", "args": [here], "env": {"PYTHONPATH": "${__dirname}/lib"}}
-            major, minor = sys.version_info[:2]  # the packages in lib are compiled for this Python version
-            platforms, python = [sys.platform], f">={major}.{minor},<{major}.{minor + 1}"
-        tools = [each.listed for each in self.server._tools.listed if each.visible is None]
-        return _without_empty({
-            "manifest_version": _MANIFEST_VERSION,
-            "name": name_in(self.name),
-            "display_name": info.title,
-            "version": info.version,
-            "description": info.description,
-            "author": {"name": author},
-            "homepage": info.website_url,
-            "server": {"type": runtime, "entry_point": ENTRY, "mcp_config": command},
-            "tools": [_without_empty({"name": tool.name, "description": tool.description}) for tool in tools],
-            "prompts_generated": True if self.server._prompts.registry.is_used else None,
-            "compatibility": {"platforms": platforms, "runtimes": {"python": python}},
-        })  # fmt: skip
 
 
 def _is_accepted(icon: Icon) -> bool:
