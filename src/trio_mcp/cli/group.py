@@ -36,6 +36,7 @@ SUMMARIES: Final = {
 _MODULES: Final = {
     **dict.fromkeys(("call", "complete", "prompt", "read"), "requests"),
     **dict.fromkeys(("record", "replay", "timeline"), "recordings"),
+    "pins": "gateway",
 }
 """Modules that contain several commands. Every other command is in a module with its name."""
 
