@@ -158,7 +158,7 @@ class ChangeReplicator:
         """Records of this replica whose notifications haven't arrived yet. Cleared when notifications were lost."""
 
     @property
-    def unrecorded(self) -> Collection[str]:
+    def unrecorded(self) -> frozenset[str]:
         """The changes made on this replica that may still be missing from the shared change log."""
         return self._recording.union(self._pending)
 
@@ -242,8 +242,7 @@ class ChangeReplicator:
 
         Does nothing while the storage is unavailable.
         """
-        left = self._recording.union(self._pending)
-        if left:
+        if left := self.unrecorded:
             with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
                 await self._record(left)
 

@@ -92,8 +92,6 @@ class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):
     content: bytes
 
 
-_ACK_KINDS: Final = frozenset(("taken", "refused"))
-
 _Ack: TypeAlias = "tuple[str, bytes] | None"
 """The kind and the content of a message's acknowledgement; `None` while the message has none."""
 
@@ -270,7 +268,7 @@ class Messenger:
         except UnreadableRecord as error:
             logger.warning("dropped an invalid message of another replica: %s", error)
             return
-        if envelope.kind in _ACK_KINDS:
+        if envelope.kind in ("taken", "refused"):
             reply = self._replies.get(envelope.number)
             if reply is not None:
                 reply.deliver(envelope)

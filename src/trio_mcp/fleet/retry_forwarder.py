@@ -284,9 +284,8 @@ class RetryForwarder:
                 await self._check_wakeup.sleep()
             await trio.sleep(_CHECK_INTERVAL)
             async with trio.open_nursery() as nursery:
-                for replica in {call.owner for call in self._forwarded.values()} | {
-                    taker for taker, _ in self.receiver.exchanges
-                }:
+                owners = {call.owner for call in self._forwarded.values()}
+                for replica in owners.union(taker for taker, _ in self.receiver.exchanges):
                     nursery.start_soon(self._check_with, replica)
 
     async def _check_with(self, replica: str) -> None:

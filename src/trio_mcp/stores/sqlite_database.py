@@ -338,6 +338,10 @@ class Location:
     """Seconds to wait while other processes write."""
     schema: Schema = TASKS
 
+    def __attrs_post_init__(self) -> None:
+        if self.synchronous not in ("normal", "full"):
+            raise ValueError(f'synchronous must be "normal" or "full", not {self.synchronous!r}')
+
     def connect(self) -> sqlite3.Connection:
         """Return a new connection to the SQLite file. Only one thread at a time may use the connection.
 

@@ -353,8 +353,6 @@ class SQLiteTaskStore(DatabaseTaskStore):
         poll_interval: float = 0.2,
         busy_timeout: float = 10.0,
     ) -> None:
-        if synchronous not in ("normal", "full"):
-            raise ValueError(f'synchronous must be "normal" or "full", not {synchronous!r}')
         database = Database(Location(Path(path).absolute(), synchronous, busy_timeout))
         super().__init__(database, secrets, randomness.token_bytes(8), HintQueues[str]())
         self._poll_interval = poll_interval
@@ -395,18 +393,15 @@ _SWEEP_EVERY: Final = 64
 
 
 def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
-    """Add a row for each changed task to the table of changes, in the transaction that changes the tasks.
-
-    Old rows are deleted.
-    """
+    """Add a row for each changed task to the table of changes, in the transaction that changes the tasks."""
     for task_id in task_ids:
-        number = connection.execute("INSERT INTO changes (id, writer) VALUES (?, ?)", (task_id, writer)).lastrowid
-        assert number is not None
-        sweep_changes(connection, number)
+        insert_change(connection, "INSERT INTO changes (id, writer) VALUES (?, ?)", task_id, writer)
 
 
-def sweep_changes(connection: sqlite3.Connection, number: int) -> None:
-    """Once in a while, delete old rows from the table of changes. ``number`` is the number of the newest row."""
+def insert_change(connection: sqlite3.Connection, statement: str, *values: object) -> None:
+    """Insert a row into the table of changes with the SQL ``statement``. Once in a while, delete old rows."""
+    number = connection.execute(statement, values).lastrowid
+    assert number is not None
     if number % _SWEEP_EVERY == 0:
         connection.execute("DELETE FROM changes WHERE number <= ?", (number - _CHANGES_KEPT,))
 

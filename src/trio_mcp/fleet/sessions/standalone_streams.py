@@ -323,10 +323,8 @@ class StandaloneStreams:
                 place = ""
                 # If the outbox is empty now, the client gets all changes up to the replica's cursor in the change log.
                 if not outbox.size:
-                    place, self._notified_cursor = (
-                        self._services.changes.cursor if self.is_open else self._notified_cursor,
-                        "",
-                    )
+                    place = self._services.changes.cursor if self.is_open else self._notified_cursor
+                    self._notified_cursor = ""
                 self._is_sending = True
                 try:
                     if lines or place:

@@ -136,7 +136,7 @@ class RedisCourier:
     """Sends and receives the messages of the replica ``replica`` over Redis, in keys and channels that begin with
     ``prefix``. See `Courier`.
 
-    The owner must call `on_message` with each message on ``channel``, and `on_messages_lost` if messages may be lost.
+    The owner must call `on_message` with each message on ``channel``, and with `HINTS_LOST` if messages may be lost.
 
     `send` raises `StoreDown` and `Uncertain`. After `Uncertain`, the message may have been sent. Messages that arrive
     while no mailbox is open are lost. After `HINTS_LOST`, the messages of the last seconds arrive, perhaps a second
@@ -199,15 +199,10 @@ class RedisCourier:
                 except OSError as error:  # the list expires
                     logger.debug("could not delete unread messages: %s", error)
 
-    def on_message(self, message: bytes) -> None:
-        """Put a message from this replica's channel into the mailbox, if the mailbox is open."""
+    def on_message(self, message: bytes | HintsLost) -> None:
+        """Put a message from this replica's channel, or `HINTS_LOST`, into the mailbox, if the mailbox is open."""
         if self._mailbox is not None:
             self._mailbox.put(message)
-
-    def on_messages_lost(self) -> None:
-        """Put `HINTS_LOST` into the mailbox, if the mailbox is open, because messages may have been lost."""
-        if self._mailbox is not None:
-            self._mailbox.put(HINTS_LOST)
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
         """Mark this replica as alive for ``lease_ms`` milliseconds. See `Courier.heartbeat`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, decode_stored, decoded, encoded
 from ....stores.shared import StoredEvents, StoredSession, StoredStream, WatchedByHints
@@ -25,26 +25,33 @@ from ....stores.task_store import HintQueues, StoreFull
 from .client import Value, load_scripts
 from .link import Link
 
+T = TypeVar("T")
+
 _CALLER: Final = 32
 """Number of characters of a caller's name in keys, and in the set of all end times: `CALLER` in sessions.lua."""
 _SCRIPTS: Final = load_scripts("sessions")
 
 
-class RedisSessionDirectory(WatchedByHints[str]):
-    """Stores MCP sessions in Redis, in keys that begin with ``prefix``. See `SessionDirectory`.
+class _SessionsPart(WatchedByHints[T]):
+    """Stores a part of MCP sessions in Redis, in keys that begin with ``prefix``.
 
     Notifications are published on the channel ``bus``, and passed from there to ``watchers``.
+    """
+
+    def __init__(self, link: Link, prefix: str, bus: str, watchers: HintQueues[T]) -> None:
+        self._link = link
+        self._tag = b"{%b:s}" % prefix.encode()
+        self._bus = bus
+        super().__init__(watchers)
+
+
+class RedisSessionDirectory(_SessionsPart[str]):
+    """Stores MCP sessions in Redis. See `SessionDirectory`.
 
     After a `change` that ended with `Uncertain`, read the session: if it has the new mark, the change was stored. If
     you repeat the call instead, it is refused if this change, or another one, was stored meanwhile. A session may end
     early, by a second or by a hundredth of its lifetime, because not every use moves its end time.
     """
-
-    def __init__(self, link: Link, prefix: str, bus: str, watchers: HintQueues[str]) -> None:
-        self._link = link
-        self._tag = b"{%b:s}" % prefix.encode()
-        self._bus = bus
-        super().__init__(watchers)
 
     def _keys(self, name: bytes) -> list[bytes]:
         return [b"%b:s:%b" % (self._tag, name), b"%b:sessions" % self._tag, b"%b:callers" % self._tag]
@@ -92,20 +99,12 @@ _EVENT_SCRIPTS: Final = load_scripts("events")
 _PARTS: Final = (b"log", b"older", b"newest", b"finished")
 
 
-class RedisEventLog(WatchedByHints[tuple[str, str]]):
-    """Stores SSE events in Redis, in keys that begin with ``prefix``. See `EventLog`.
-
-    Notifications are published on the channel ``bus``, and passed from there to ``watchers``.
+class RedisEventLog(_SessionsPart[tuple[str, str]]):
+    """Stores SSE events in Redis. See `EventLog`.
 
     An `append` that ended with `Uncertain` can be repeated: its events are stored once. If a `finish_dead` call that
     ended with `Uncertain` is repeated, it returns false if the first call, or another replica, has finished the stream.
     """
-
-    def __init__(self, link: Link, prefix: str, bus: str, watchers: HintQueues[tuple[str, str]]) -> None:
-        self._link = link
-        self._tag = b"{%b:s}" % prefix.encode()
-        self._bus = bus
-        super().__init__(watchers)
 
     def _keys(self, session_id: str) -> list[bytes]:
         name = encoded(session_id)

@@ -296,7 +296,7 @@ class Bus:
     def _notify_hints_lost(self) -> None:
         for watchers in (self.tasks, self.sessions, self.events, self.changes):
             watchers.notify([HINTS_LOST])
-        self._courier.on_messages_lost()
+        self._courier.on_message(HINTS_LOST)
 
 
 class RedisReplayGuard:

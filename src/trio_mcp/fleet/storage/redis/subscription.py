@@ -46,7 +46,7 @@ class ChannelMessage:
 
 
 class _SubscriptionReader(HintQueue[ChannelMessage]):
-    def __init__(self, channels: Sequence[str], on_gap: Callable[[], None]) -> None:
+    def __init__(self, channels: Sequence[str], subscriptions: ChannelSubscriptions) -> None:
         super().__init__()
         self.channels = frozenset(channels)
         self.confirmed: trio.Event | None = trio.Event()
@@ -54,12 +54,12 @@ class _SubscriptionReader(HintQueue[ChannelMessage]):
 
         `None` once no caller waits for that; the reader then gets `HINTS_LOST` with each confirmation.
         """
-        self._on_gap = on_gap
+        self._subscriptions = subscriptions
 
     async def __anext__(self) -> ChannelMessage | HintsLost:
         item = await super().__anext__()
         if item is HINTS_LOST:
-            self._on_gap()
+            self._subscriptions.gaps += 1
         return item
 
 
@@ -99,7 +99,7 @@ class ChannelSubscriptions:
     @asynccontextmanager
     async def subscribe(self, channels: Sequence[str]) -> AsyncGenerator[AsyncIterator[ChannelMessage | HintsLost]]:
         """Subscribe to ``channels``, and open a stream of their messages. See `Link.subscribe`."""
-        reader = _SubscriptionReader(channels, self._notify_messages_lost)
+        reader = _SubscriptionReader(channels, self)
         self._wanted.set()
         try:
             for channel in reader.channels:
@@ -119,9 +119,6 @@ class ChannelSubscriptions:
                     del self._readers[channel]
                     self._live.discard(channel)
                     self._send("UNSUBSCRIBE", channel)
-
-    def _notify_messages_lost(self) -> None:
-        self.gaps += 1
 
     def _send(self, command: str, *channels: str) -> None:
         """Send a SUBSCRIBE or UNSUBSCRIBE command, if there is a connection.

@@ -101,16 +101,9 @@ class RedisTaskStore:
         # This process must encrypt the record before it sends it to Redis.
         # Only Redis knows the record's creation time, so the times in the encrypted record are relative to it.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
-        args = [
-            row.id,
-            limit,
-            scope_limit,
-            _time(row.kept_until, b""),
-            lease_ms,
-            _queue_of(row),
-            *_optional(new.holder),
-        ]
-        args += [row.epoch, row.version, row.mark, row.form, row.body, *self._codec.scope_keys(new.scope)]
+        args = [row.id, limit, scope_limit, _time(row.kept_until, b""), lease_ms, _queue_of(row)]
+        args += [*_optional(new.holder), row.epoch, row.version, row.mark, row.form, row.body]
+        args += self._codec.scope_keys(new.scope)
         reply = await self._run(_SCRIPTS["task_create"], args)
         match reply:
             case b"full":

@@ -22,7 +22,7 @@ from ....concurrency.wakeups import Sleeper
 from ....stores.record_codec import decode_columns, decoded, encoded
 from ....stores.shared import ChangeCursor, ChangeHint
 from ....stores.sqlite_database import Database, has_row, snapshot
-from ....stores.sqlite_store import DatabaseTaskStore, sweep_changes
+from ....stores.sqlite_store import DatabaseTaskStore, insert_change
 from ....stores.task_store import HINTS_LOST, Hint, HintQueue, HintQueues, HintsLost, UnreadableRecord
 
 logger = logging.getLogger("trio_mcp")
@@ -233,6 +233,12 @@ class SQLitePart:
         self._hints = hints
         self._now = database.now
 
+    def _insert_hint(self, connection: sqlite3.Connection, session: bytes, stream: bytes | None = None) -> None:
+        """Insert a row that notifies other replicas of a change, within the transaction that makes the change."""
+        kind, writer = SESSION if stream is None else STREAM, self._hints.writer
+        insert = "INSERT INTO changes (id, writer, kind, stream) VALUES (?, ?, ?, ?)"
+        insert_change(connection, insert, session, writer, kind, stream)
+
 
 class SQLiteTasks(DatabaseTaskStore):
     """The task records in a SQLite file that replicas share. ``hints`` reports the changes of other replicas."""
@@ -244,17 +250,6 @@ class SQLiteTasks(DatabaseTaskStore):
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
         """Open a stream of notifications about changed tasks. See `TaskStore.watch`."""
         return self._hints.watch(self._hints.tasks)
-
-
-def insert_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:
-    """Insert a row that notifies other replicas of a change, within the transaction that makes the change. Old rows are
-    deleted."""
-    kind = SESSION if stream is None else STREAM
-    number = connection.execute(
-        "INSERT INTO changes (id, writer, kind, stream) VALUES (?, ?, ?, ?)", (session, writer, kind, stream)
-    ).lastrowid
-    assert number is not None
-    sweep_changes(connection, number)
 
 
 def _current_position(connection: sqlite3.Connection) -> _FilePosition:

@@ -16,7 +16,7 @@ from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, deco
 from ....stores.shared import FINISHED_STREAMS_LIMIT, StoredEvents, StoredSession, StoredStream
 from ....stores.sqlite_database import has_row
 from ....stores.task_store import HintsLost, StoreFull
-from .hints import SQLitePart, insert_hint, sweep
+from .hints import SQLitePart, sweep
 
 _COUNT: Final = """
 SELECT (SELECT sessions FROM session_total) - (SELECT count(*) FROM sessions WHERE until <= :now),
@@ -89,7 +89,7 @@ class SQLiteSessionDirectory(SQLitePart):
                 raise ValueError("a session with this id already exists")
             ended = _make_room(connection, caller, limit, now)
             if ended is not None:
-                insert_hint(connection, self._hints.writer, ended)
+                self._insert_hint(connection, ended)
             connection.execute(
                 "INSERT INTO sessions (id, caller, facts, mark, until) VALUES (?, ?, ?, ?, ?)",
                 (name, caller, state, mark, now + idle_ms),
@@ -135,7 +135,7 @@ class SQLiteSessionDirectory(SQLitePart):
                 (state, mark, now + idle_ms, name, expected_mark, now),
             ).rowcount
             if changed:
-                insert_hint(connection, self._hints.writer, name)
+                self._insert_hint(connection, name)
             return bool(changed)
 
         return self._notify_if_changed(session_id, await self._database.write(change))
@@ -147,7 +147,7 @@ class SQLiteSessionDirectory(SQLitePart):
             name = encoded(session_id)
             ended = connection.execute("DELETE FROM sessions WHERE id = ? AND until > ?", (name, self._now())).rowcount
             if ended:
-                insert_hint(connection, self._hints.writer, name)
+                self._insert_hint(connection, name)
             return bool(ended)
 
         return self._notify_if_changed(session_id, await self._database.write(end))
@@ -288,8 +288,7 @@ class SQLiteEventLog(SQLitePart):
         new = _new_stream(stream, holder, request_id)
 
         def open_stream(connection: sqlite3.Connection) -> None:
-            log = self._log(connection, session_id)
-            found = log.find(stream)
+            log, found = self._find(connection, session_id, stream)
             log.extend_retention(retention_ms)
             if found is None:
                 log.open_stream(new)
@@ -305,10 +304,9 @@ class SQLiteEventLog(SQLitePart):
         """
 
         def take(connection: sqlite3.Connection) -> StoredStream:
-            log = self._log(connection, session_id)
-            found = log.find(stream)
+            log, found = self._find(connection, session_id, stream)
             log.extend_retention(retention_ms)
-            self._insert_hint(connection, session_id, stream)
+            self._insert_hint(connection, encoded(session_id), encoded(stream))
             if found is None:
                 log.open_stream(new := _new_stream(stream, holder, b""))
                 return new
@@ -338,8 +336,7 @@ class SQLiteEventLog(SQLitePart):
         last = first + len(lines) - 1
 
         def append(connection: sqlite3.Connection) -> bool:
-            log = self._log(connection, session_id)
-            found = log.find(stream)
+            log, found = self._find(connection, session_id, stream)
             if found is None or found.stored.holder != holder:
                 return False
             was = found.stored
@@ -352,7 +349,7 @@ class SQLiteEventLog(SQLitePart):
                 log.append(found, lines[was.last + 1 - first :], limit, note)
                 if finish:
                     log.finish(found, retention_ms)
-                self._insert_hint(connection, session_id, stream)
+                self._insert_hint(connection, encoded(session_id), encoded(stream))
             return True
 
         return self._notify_if_changed(session_id, stream, await self._database.write(append))
@@ -363,15 +360,14 @@ class SQLiteEventLog(SQLitePart):
         """Finish an SSE stream that only a dead replica could continue. See `EventLog.finish_dead`."""
 
         def finish(connection: sqlite3.Connection) -> bool:
-            log = self._log(connection, session_id)
-            found = log.find(stream)
+            log, found = self._find(connection, session_id, stream)
             if found is None or found.stored.holder != dead_holder or found.stored.is_finished:
                 return False
             log.extend_retention(retention_ms)
             log.set_holder(found, "")
             log.append(found, [line], limit)
             log.finish(found, retention_ms)
-            self._insert_hint(connection, session_id, stream)
+            self._insert_hint(connection, encoded(session_id), encoded(stream))
             return True
 
         return self._notify_if_changed(session_id, stream, await self._database.write(finish))
@@ -380,8 +376,7 @@ class SQLiteEventLog(SQLitePart):
         """Return an SSE stream with its stored events after the event ``number``. See `EventLog.read_after`."""
 
         def after(connection: sqlite3.Connection) -> StoredEvents | None:
-            log = self._log(connection, session_id)
-            found = log.find(stream)
+            log, found = self._find(connection, session_id, stream)
             if found is None:
                 return None
             log.extend_retention(retention_ms)
@@ -405,11 +400,11 @@ class SQLiteEventLog(SQLitePart):
         """Open a stream of notifications about changed SSE streams. See `EventLog.watch`."""
         return self._hints.watch(self._hints.events)
 
-    def _log(self, connection: sqlite3.Connection, session_id: str) -> _SessionLog:
-        return _SessionLog(connection, encoded(session_id), self._now())
-
-    def _insert_hint(self, connection: sqlite3.Connection, session_id: str, stream: str) -> None:
-        insert_hint(connection, self._hints.writer, encoded(session_id), encoded(stream))
+    def _find(
+        self, connection: sqlite3.Connection, session_id: str, stream: str
+    ) -> tuple[_SessionLog, _StreamRow | None]:
+        log = _SessionLog(connection, encoded(session_id), self._now())
+        return log, log.find(stream)
 
     def _notify_if_changed(self, session_id: str, stream: str, has_changed: bool) -> bool:
         if has_changed:

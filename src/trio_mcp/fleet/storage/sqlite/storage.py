@@ -84,12 +84,8 @@ class SQLiteStorage(FleetStorage):
         poll_interval: float = 0.2,
         busy_timeout: float = 10.0,
     ) -> None:
-        if synchronous not in ("normal", "full"):
-            raise ValueError(f'synchronous must be "normal" or "full", not {synchronous!r}')
-        self._path = Path(path).absolute()
-        self._synchronous: Literal["normal", "full"] = synchronous
+        self._location = Location(Path(path).absolute(), synchronous, busy_timeout, SHARED)
         self._poll_interval = poll_interval
-        self._busy_timeout = busy_timeout
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
@@ -98,17 +94,17 @@ class SQLiteStorage(FleetStorage):
         Raises `StoreDown` at once if the file isn't a storage, or belongs to a newer version.
         """
         check_secrets(secrets)
-        path, secret = await self._enter(name)
-        database = _LoggedDatabase(self._location(path))
+        location, secret = await self._enter(name)
+        database = _LoggedDatabase(location)
         # The callers' state has its own `SQLiteSessionDirectory` in a second file, because a file can contain only one
         # directory.
-        states = _LoggedDatabase(self._location(Path(f"{path}-state")))
+        states = _LoggedDatabase(_beside(location, "state"))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
             opened.push_async_callback(states.aclose)
             replica = new_replica_id()
             hints = HintPoller(database, replica, self._poll_interval)
-            await _retry_until_available(path, hints.start)
+            await _retry_until_available(location.path, hints.start)
             services = await opened.enter_async_context(open_service_nursery("the replica has left what it shares"))
             services.start_soon(hints.run)
             yield Replica(
@@ -124,24 +120,26 @@ class SQLiteStorage(FleetStorage):
                 state=SQLiteSessionDirectory(states, HintPoller(states, replica, math.inf)),
             )
 
-    async def _enter(self, name: str) -> tuple[Path, bytes]:
-        """Return the path of the SQLite file of the server ``name``, and the secret that its replicas share."""
-        path = self._path
-        number, secret = await self._read_entry(path, name)
+    async def _enter(self, name: str) -> tuple[Location, bytes]:
+        """Return the location of the SQLite file of the server ``name``, and the secret that its replicas share."""
+        location = self._location
+        number, secret = await _read_entry(location, name)
         if number > 1:
-            path = Path(f"{path}-{number}")
-            _, secret = await self._read_entry(path, name)
-        return path, secret
+            location = _beside(location, number)
+            _, secret = await _read_entry(location, name)
+        return location, secret
 
-    async def _read_entry(self, path: Path, name: str) -> tuple[int, bytes]:
-        database = Database(self._location(path))
-        try:
-            return await _retry_until_available(database.path, partial(database.write, partial(_entry, name)))
-        finally:
-            await database.aclose()
 
-    def _location(self, path: Path) -> Location:
-        return Location(path, self._synchronous, self._busy_timeout, SHARED)
+def _beside(location: Location, ending: object) -> Location:
+    return attrs.evolve(location, path=Path(f"{location.path}-{ending}"))
+
+
+async def _read_entry(location: Location, name: str) -> tuple[int, bytes]:
+    database = Database(location)
+    try:
+        return await _retry_until_available(database.path, partial(database.write, partial(_entry, name)))
+    finally:
+        await database.aclose()
 
 
 def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
