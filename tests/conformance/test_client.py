@@ -6,7 +6,6 @@ as a whole it would start all clients at once.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from pathlib import Path
 
@@ -23,8 +22,9 @@ from tests.conformance.suite import (
     is_skip,
     judge,
 )
+from tests.forked import forked_command
 
-CLIENT = [sys.executable, str(HERE / "client.py")]
+CLIENT = str(HERE / "client.py")
 
 pytestmark = [
     pytest.mark.filterwarnings("default::tests.conformance.test_client.PassedOnlyAlone"),
@@ -56,12 +56,13 @@ async def test_client_passes_the_conformance_suite_of_extensions(suite: Suite) -
 
 async def drive_clients(suite: Suite, names: list[str], *selection: str) -> dict[str, list[str]]:
     """Play scenarios, two at a time. One that fails unexpectedly is played once more, alone."""
+    client = forked_command([CLIENT])
     faults: dict[str, list[str]] = {}
     limiter = trio.CapacityLimiter(2)
 
     async def play(name: str) -> None:
         async with limiter:
-            fault = await suite.drive_client(CLIENT, name, *selection)
+            fault = await suite.drive_client(client, name, *selection)
         faults[name] = [fault] if fault else []
 
     async with trio.open_nursery() as nursery:
@@ -69,7 +70,7 @@ async def drive_clients(suite: Suite, names: list[str], *selection: str) -> dict
             nursery.start_soon(play, name)
     wrong = {name for name in names if not all(map(is_skip, faults[name]))}
     for name in sorted(wrong - expected_failures("client")):
-        if again := await suite.drive_client(CLIENT, name, *selection):
+        if again := await suite.drive_client(client, name, *selection):
             faults[name].append(f"and once more, alone:\n{again}")
         else:
             warnings.warn(f"{name} passed only alone; before: {faults.pop(name)[0]}", PassedOnlyAlone, stacklevel=2)
