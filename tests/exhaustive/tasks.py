@@ -235,7 +235,7 @@ class TaskWorld:
 
     def _failed(self, key: str, operation: Operation) -> None:
         if operation.name in ("outcome", "release", "ask"):
-            self._operate(key, operation)  # as `TaskRecords.change_with_retries` does
+            self._operate(key, operation)  # as `change_with_retries` does
 
     def _operated(self, key: str, operation: Operation, record: TaskRecord | None) -> None:
         process = operation.process

@@ -23,7 +23,7 @@ from ..state.stateless import StatelessState
 from ..stores.task_store import StoreFull, TaskRecord, Uncertain, UnreadableRecord
 from .core_questions import CoreQuestions
 from .record_views import EXPIRED, SERVER_STOPPED, core_created, extension_created, store_unreachable
-from .record_writers import MessageWriter, OutcomeReplies, OutcomeWriter
+from .record_writers import MessageWriter, OutcomeReplies, OutcomeWriter, change_with_retries
 from .records import TaskRecords, expired
 from .request_task import RUNS_ELSEWHERE, RequestTask, new_holder
 from .task_methods import OwnTasks
@@ -345,11 +345,11 @@ class TaskHost:
     # Changes
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the record of a running background task: see `TaskRecords.change_with_retries`.
+        """Apply ``transition`` to the record of a running background task: see `change_with_retries`.
 
         If the new record has ended or has another holder, cancel the task in this process.
         """
-        record = await self.records.change_with_retries(task.id, lambda: task.holder, transition, task.reacquire)
+        record = await change_with_retries(self.records, task, transition)
         if record is None or task.accepts(record):
             self._compare(task, record)
         else:

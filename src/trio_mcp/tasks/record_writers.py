@@ -1,4 +1,5 @@
 """`OutcomeWriter` and `MessageWriter`: write the outcomes and status messages of background tasks into their records.
+`change_with_retries` changes a record even if the store fails for a while.
 
 `OutcomeReplies` encodes an outcome instead of a response.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..state.requests import InboundRequest
-    from ..stores.task_store import Outcome
+    from ..stores.task_store import Outcome, TaskRecord
     from .records import TaskRecords, Transition
     from .request_task import RequestTask
 
@@ -34,6 +35,9 @@ logger = logging.getLogger("trio_mcp")
 
 _LAST_WRITES: Final = 2.0
 """Seconds allowed for writing the outcomes of all tasks that are cancelled by the end of the server."""
+
+_AGAIN: Final = 0.5
+"""Seconds between two attempts to change a record while the store fails."""
 
 _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
@@ -120,21 +124,13 @@ class OutcomeWriter:
                     nursery.start_soon(self._write, task, None)
 
     async def _write(self, task: RequestTask, outcome: Outcome | None) -> None:
-        end = self._cut_off(task) if outcome is None else outcome
-        record = await self._records.change_with_retries(
-            task.id,
-            lambda: task.holder,
-            end
-            if callable(end)
-            else lambda record, now: with_outcome(record, now, end, error_text(end) or task.message),
-            task.reacquire,
-        )
+        transition = self._cut_off(task) if outcome is None else _ending_with(outcome, task)
+        record = await change_with_retries(self._records, task, transition)
         if record is not None and task.client is not None:
             task.client.notify(record)
 
-    def _cut_off(self, task: RequestTask) -> Transition | Outcome:
-        """Return what to store in the record of a task that was cancelled before it ended: an outcome, or a function
-        that changes the record.
+    def _cut_off(self, task: RequestTask) -> Transition:
+        """Return the function that changes the record of a task that was cancelled before it ended.
 
         The record doesn't show the cancellation yet.
         """
@@ -149,7 +145,50 @@ class OutcomeWriter:
         if cause is CancelCause.TASK and cancellation is not None:
             return lambda record, now: cancelled(record, now, cancellation.reason)
         words = SERVER_STOPPED if cancellation is None else cancellation.text
-        return failure(TASK_LOST, f"the task did not run to its end: {words}")
+        return _ending_with(failure(TASK_LOST, f"the task did not run to its end: {words}"), task)
+
+
+def _ending_with(outcome: Outcome, task: RequestTask) -> Transition:
+    return lambda record, now: with_outcome(record, now, outcome, error_text(outcome) or task.message)
+
+
+async def change_with_retries(records: TaskRecords, task: RequestTask, transition: Transition) -> TaskRecord | None:
+    """Change the stored record of ``task`` with the function ``transition``. While the store fails, try again.
+
+    If the record has another holder of the same process, continue the task under that holder, if possible.
+    """
+    has_failed = False
+    while True:
+        ours = task.holder
+        try:
+            record = await records.change(task.id, ours, transition)
+        except OSError:  # already logged
+            await trio.sleep(_AGAIN)
+        except Exception as error:  # catch even bugs in the store, because they must not lose results
+            if not has_failed:
+                words = "a change of task %s cannot be stored; trying again every %g s: %r"
+                # If the store fails, log the traceback once for the whole outage, not for each waiting task.
+                logger.log(logging.ERROR, words, task.id, _AGAIN, error, exc_info=not records.store.failing_methods)
+            has_failed = True
+            await trio.sleep(_AGAIN)
+        else:
+            if record is not None:
+                return record
+            if ours == task.holder and not await _reacquire_kept(records, task) and ours == task.holder:
+                # This process doesn't have the task any more. If it had claimed the task again, it would try again.
+                return None
+
+
+async def _reacquire_kept(records: TaskRecords, task: RequestTask) -> bool:
+    """Read the stored record of ``task``, and continue the task under the record's holder, if possible.
+
+    Returns false if another process has the task, or its record doesn't exist.
+    """
+    with suppress(OSError):  # already logged
+        kept = await records.store.read(None, task.id)
+        return kept is not None and task.reacquire(kept.record)
+    # The record couldn't be read, so the next attempt to change it shows whether this process still has the task.
+    return True
 
 
 class MessageWriter:

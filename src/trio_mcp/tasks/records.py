@@ -198,50 +198,6 @@ class TaskRecords:
         self.changed(task_id, following)
         return following
 
-    async def change_with_retries(
-        self,
-        task_id: str,
-        holder: Callable[[], str | None],
-        transition: Transition,
-        reacquire: Callable[[TaskRecord], bool],
-    ) -> TaskRecord | None:
-        """Change a stored task record with the function ``transition``. While the store fails, try again.
-
-        ``holder`` returns the current holder. ``reacquire`` is called if the record has another holder of the same
-        process. It continues the task under that holder, if possible, and returns whether it does.
-        """
-        has_failed = False
-        while True:
-            ours = holder()
-            try:
-                record = await self.change(task_id, ours, transition)
-            except OSError:  # already logged
-                await trio.sleep(_AGAIN)
-            except Exception as error:  # catch even bugs in the store, because they must not lose results
-                if not has_failed:
-                    words = "a change of task %s cannot be stored; trying again every %g s: %r"
-                    # If the store fails, log the traceback once for the whole outage, not for each waiting task.
-                    logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failing_methods)
-                has_failed = True
-                await trio.sleep(_AGAIN)
-            else:
-                if record is not None:
-                    return record
-                if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    # This process doesn't have the task any more. If it had claimed the task again, it would try again.
-                    return None
-
-    async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
-        """Read the stored task record, and pass it to ``reacquire``.
-
-        Returns false if another process has the task, or its record doesn't exist.
-        """
-        with suppress(OSError):  # already logged
-            kept = await self.store.read(None, task_id)
-            return kept is not None and reacquire(kept.record)
-        # The record couldn't be read, so the next attempt to change it shows whether this process still has the task.
-        return True
-
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Store a client's responses to the input requests of a task, and return the changed task record.
 
