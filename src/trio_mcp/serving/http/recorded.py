@@ -37,15 +37,15 @@ class HttpRecordings:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._tracing: Tracing | None = None
+        self.tracing: Tracing | None = None
         self._sessions: dict[str, Recording] = {}
         self._sessionless: Recording | None = None
         self._ended: Recording | None = None
         """The recording of the session that ended last. The thread may not have written its last lines yet."""
         self._posts = 0
         """Number of exchanges without a session so far."""
-        self._opening: RecordedExchange | None = None
-        self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
+        self.opening: RecordedExchange | None = None
+        self.response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 
     def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
         """From now on, observe all requests of ``running``, the running server. The server's own `Tracing` object
@@ -53,8 +53,8 @@ class HttpRecordings:
 
         ``response_of`` returns the response to a request without a session.
         """
-        self._response_of = response_of
-        self._tracing, running.host.tracing = running.host.tracing, self
+        self.response_of = response_of
+        self.tracing, running.host.tracing = running.host.tracing, self
 
     @contextmanager
     def serving(self, exchange: RecordedExchange) -> Generator[None]:
@@ -63,11 +63,11 @@ class HttpRecordings:
 
         This doesn't apply if ``exchange`` names an existing session.
         """
-        self._opening = exchange if exchange.may_open else None
+        self.opening = exchange if exchange.may_open else None
         try:
             yield
         finally:
-            self._opening = None
+            self.opening = None
 
     def of_session(self, session_id: str) -> ExchangeReference | None:
         """Return the recording for the messages of an existing session, and start the recording if necessary."""
@@ -119,31 +119,24 @@ class HttpRecordings:
 
         If no session is being opened, it records the requests without a session.
         """
-        return _SessionRequests(self, self._response_of, self._opening, self._tracing)._tracer_of(network)
+        return _SessionRequests(self)._tracer_of(network)
 
 
 class _SessionRequests(RecordedRequests):
-    """Records the requests of the session that the HTTP request ``opening`` opens.
+    """Records the requests of the session that is being opened.
 
-    If ``opening`` is `None`, it records the requests without a session.
+    If no session is being opened, it records the requests without a session.
     """
 
-    def __init__(
-        self,
-        recordings: HttpRecordings,
-        response_of: Callable[[InboundRequest], ResponseHandle | None],
-        opening: RecordedExchange | None,
-        tracing: Tracing | None,
-    ) -> None:
-        super().__init__(self._find, tracing)
+    def __init__(self, recordings: HttpRecordings) -> None:
+        super().__init__(self._find, recordings.tracing)
         self._recordings = recordings
-        self._response_of = response_of
-        self._opening = opening
+        self._opening = recordings.opening
 
     def _find(self, request: InboundRequest | OutboundRequest) -> ExchangeReference | None:
         if self._opening is not None:
             return self._opening.place
-        found = self._response_of(request)  # type: ignore[arg-type] # no outbound requests without a session
+        found = self._recordings.response_of(request)  # type: ignore[arg-type] # no outbound requests without a session
         return found.exchange.place if isinstance(found, RecordedResponse) else None
 
     def close(self, role: str, revision: str | None) -> None:

@@ -40,22 +40,13 @@ class HttpSession(ClientSession):
     """The session of a client of a legacy protocol revision: its connection, its streams, and the events stored in case
     the client reconnects.
 
-    ``replayed`` counts the bytes of the events for replay of all sessions.
+    It is one of the sessions of ``table``.
     """
 
-    def __init__(
-        self,
-        running: Running,
-        session_id: str,
-        peer: Peer,
-        caller: Caller,
-        replayed: SharedBytes,
-        retry_interval: float,
-        on_end: Callable[[ClientSession], object],
-    ) -> None:
-        super().__init__(running, session_id, peer, caller, retry_interval, on_end)
-        limits = running.limits
-        self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, replayed.held_for(caller))
+    def __init__(self, table: SessionTable, session_id: str, peer: Peer, caller: Caller) -> None:
+        super().__init__(table.running, session_id, peer, caller, table.retry_interval, table._remove)
+        limits = table.running.limits
+        self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, table.replayed.held_for(caller))
         self._streams: dict[str, SessionStream] = {}
         """Unfinished streams of the session, keyed by name."""
         self._outbox.call_writer(self._open_standalone_stream)
@@ -263,12 +254,12 @@ class SessionTable(LocalSessions[HttpSession]):
 
     def __init__(self, running: Running, nursery: trio.Nursery, retry_interval: float) -> None:
         super().__init__(nursery)
-        self._running = running
+        self.running = running
         self._limits: Limits = running.limits
-        self._retry_interval = retry_interval
+        self.retry_interval = retry_interval
         self._counts: dict[Caller, dict[ClientSession, None]] = {}
         """The sessions of each caller, oldest first."""
-        self._replayed = SharedBytes(running.limits.max_server_replay_bytes)
+        self.replayed = SharedBytes(running.limits.max_server_replay_bytes)
         """Counter for the bytes of events that all sessions keep for clients that reconnect."""
 
     def find(self, session_id: str, principal: PrincipalId | None) -> HttpSession | None:
@@ -288,7 +279,7 @@ class SessionTable(LocalSessions[HttpSession]):
         session_id = secrets.token_urlsafe(_ID_BYTES)
         part = caller.connection()
         peer = evolve(posted.peer(session_id), caller=part)
-        session = HttpSession(self._running, session_id, peer, part, self._replayed, self._retry_interval, self._remove)
+        session = HttpSession(self, session_id, peer, part)
         self._counts.setdefault(caller, {})[session] = None
         self._add(session)
         session.post(message, posted, opens=True)
