@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...concurrency.contexts import contextmanager
-from ...recording.recorded_transport import RecordedRequests
+from ...recording.recorder import RecordedRequests, Recorder
 from ...runtime.peer import Auth
 from ...transports.http.application import Answer, ResponseBody, ResponseHandle
 from ...transports.sse import EventReader, EventTooLong
@@ -18,7 +18,6 @@ from .endpoint import MODERN, HttpEndpoint
 
 if TYPE_CHECKING:
     from ...recording.entries import ExchangeReference, Recording
-    from ...recording.recorder import Recorder
     from ...runtime.limits import Load
     from ...runtime.transport import Tracer, Tracing
     from ...server.servable import Running
