@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from tests.cli.commands import quick
+from tests.forked import forked_command
 from tests.recording.scenes import made
 
 from trio_mcp import open_memory, open_stdio, serve_http
@@ -31,22 +33,16 @@ trio.run(serve_stdio, server)
 
 def command(folder: Path, greeting: str = "hello") -> list[str]:
     (folder / "server.py").write_text(SERVER)
-    return [sys.executable, str(folder / "server.py"), greeting]
+    return forked_command([str(folder / "server.py"), greeting])
 
 
 def typed(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trio_mcp.cli", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return subprocess.run(quick(*map(str, words)), capture_output=True, text=True, timeout=120, check=False)
 
 
 async def recorded(folder: Path) -> Path:
     path = folder / "calls.jsonl"
-    words = [sys.executable, "-m", "trio_mcp.cli", "record", "-o", str(path), "--", *command(folder)]
+    words = quick("record", "-o", str(path), "--", *command(folder))
     async with open_stdio(words, era="legacy") as client:
         with trio.move_on_after(0.5):
             await client.call_tool("slow")
@@ -112,7 +108,7 @@ async def test_replay_command_with_as_server_option_answers_a_client_from_the_re
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path, era="modern") as client:
         await client.call_tool("greet", {"name": "Ann"})
-    words = [sys.executable, "-m", "trio_mcp.cli", "replay", str(path), "--as-server"]
+    words = quick("replay", str(path), "--as-server")
     said = io.StringIO()
     async with open_stdio(words, inherit_env=True, era="modern", stderr=said) as client:
         assert (await client.call_tool("greet", {"name": "Bea"})).text == "hello Ann"
