@@ -27,7 +27,7 @@ import msgspec
 import trio
 
 from ..classes import define
-from ..concurrency.coroutines import ResumptionObserver
+from ..concurrency.contexts import ResumptionObserver
 from ..runtime.outbox import Outbox
 from ..runtime.transport import Frame, FramedTransport, Received, SendRecorder, UnreadableFrame
 from .entries import VERSION, Header, RecordedEntry, Recording, Reference, WriteJob, head_of, nests_too_deep
