@@ -181,7 +181,7 @@ class Messenger:
     async def _start(self) -> None:
         for attempt in count(1):
             try:
-                await self._courier.heartbeat(lease_ms=_milliseconds(LEASE_SECONDS))
+                await self._courier.heartbeat(lease_ms=int(LEASE_SECONDS * 1000))
                 self._steady_since = trio.current_time()
                 return
             except OSError as error:
@@ -192,7 +192,7 @@ class Messenger:
         while True:
             await trio.sleep(_HEARTBEAT_INTERVAL)
             try:
-                was_alive = await self._courier.heartbeat(lease_ms=_milliseconds(LEASE_SECONDS))
+                was_alive = await self._courier.heartbeat(lease_ms=int(LEASE_SECONDS * 1000))
             except OSError as error:
                 # Don't log a warning: the storage logs its own outages, and the next heartbeat may still be in time.
                 logger.debug("could not send a heartbeat: %s", error)
@@ -392,7 +392,3 @@ _decoder: Final = msgspec.msgpack.Decoder(_MessageEnvelope)
 
 def _encode(kind: str, sender: str, number: int, content: bytes) -> bytes:
     return msgspec.msgpack.encode(_MessageEnvelope(kind, sender, number, content))
-
-
-def _milliseconds(seconds: float) -> int:
-    return int(seconds * 1000)

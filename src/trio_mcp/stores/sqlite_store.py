@@ -134,7 +134,7 @@ class DatabaseTaskStore:
         def create(connection: sqlite3.Connection) -> TaskRecord:
             now, scopes = self._now(), self._codec.scope_keys(new.scope)
             asked = (encoded(new.id), now, *scopes)
-            total, of_scope, last, is_void = connection.execute(_of_scopes(_ROOM, scopes), asked).fetchone()
+            total, of_scope, last, is_void = connection.execute(_ROOM.format(scopes=_marks(scopes)), asked).fetchone()
             if total >= limit or of_scope >= scope_limit:
                 raise StoreFull
             if is_void:
@@ -225,7 +225,7 @@ class DatabaseTaskStore:
         def page(connection: sqlite3.Connection) -> list[TaskRecord]:
             scopes = self._codec.scope_keys(scope)
             last = _BEFORE_ALL if cursor is None else (cursor[0], encoded(cursor[1]))
-            rows = connection.execute(_of_scopes(_PAGE, scopes), (*scopes, *last, self._now(), max(limit, 0)))
+            rows = connection.execute(_PAGE.format(scopes=_marks(scopes)), (*scopes, *last, self._now(), max(limit, 0)))
             return list(map(self._decode, rows))
 
         return await self._database.read(page)
@@ -379,10 +379,6 @@ class SQLiteTaskStore(DatabaseTaskStore):
 
 def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
-
-
-def _of_scopes(statement: str, scopes: Sequence[bytes]) -> str:
-    return statement.format(scopes=_marks(scopes))
 
 
 _CHANGES_KEPT: Final = 10_000
