@@ -115,7 +115,7 @@ class Client(Requests):
         callbacks = Callbacks(settings, contexts)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client", _vocabulary_of(settings))
-        messages = ServerMessages(answers, callbacks, self._host, settings.question_tasks, contexts)
+        messages = ServerMessages(answers, callbacks, self._host)
         self._question_tasks = messages.tasks
         """The sampling and elicitation requests that the client answers as tasks; `None` if the client has no such
         tasks."""
@@ -130,7 +130,7 @@ class Client(Requests):
         )
         contexts.connection = self._connection
         callbacks.outbound = self._connection.outbound
-        super().__init__(self._connection.outbound, answers, callbacks, contexts)
+        super().__init__(self._connection.outbound, answers, callbacks)
         self._callbacks.watchers += [self._tool_calls.changed, self._output_schemas.changed]
         if settings.cache is not None:
             self._callbacks.watchers.append(settings.cache._changed)

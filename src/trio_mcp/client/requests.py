@@ -38,7 +38,7 @@ from ..runtime.outbound import Outbound
 from ..tasks.remote_task import RemoteTask, task_params
 from .answers import Answers, current_turn
 from .cache import RequestKey
-from .current_call import CallContexts, CallHandlers, CallRecord, call_variable, check_handlers, variable_set
+from .current_call import CallHandlers, CallRecord, call_variable, check_handlers, variable_set
 from .options import ClientSettings
 from .remote_tasks import RunningTask, TaskProgress
 from .results import FaultLog, InputRounds, OutputSchemas, structured
@@ -67,13 +67,7 @@ class Requests:
     possible; otherwise it is sent, and sent again as often as the server requires input.
     """
 
-    def __init__(
-        self,
-        outbound: Outbound,
-        answers: Answers,
-        callbacks: Callbacks,
-        contexts: CallContexts,
-    ) -> None:
+    def __init__(self, outbound: Outbound, answers: Answers, callbacks: Callbacks) -> None:
         settings = answers.settings
         self.settings: ClientSettings = settings
         """The settings that the client was opened with."""
@@ -87,7 +81,7 @@ class Requests:
         """Answers the server's requests to the client (sampling, elicitation, roots)."""
         self._rounds = InputRounds(outbound, answers)
         """Sends a request again with the user's answers, if a modern server requires input for it."""
-        self._tool_calls = ToolCalls(outbound, self._rounds, answers, contexts)
+        self._tool_calls = ToolCalls(outbound, self._rounds, answers, callbacks.contexts)
         """Calls tools, which may become tasks of the server."""
         self._output_schemas = OutputSchemas()
         """The output schemas of the tools that the client has listed."""

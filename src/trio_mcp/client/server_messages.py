@@ -62,7 +62,8 @@ class Callbacks:
 
     def __init__(self, settings: ClientSettings, contexts: CallContexts | None = None) -> None:
         self._settings = settings
-        self._contexts = contexts or CallContexts()
+        self.contexts = contexts or CallContexts()
+        """Finds the call that a message of the server belongs to."""
         self.outbound: Outbound | _Unconnected = _Unconnected()
         """Sends the client's calls. Log messages may belong to these calls."""
         self._log_context = Context()
@@ -143,7 +144,7 @@ class Callbacks:
             if event.method not in self._settings.on_notification:
                 return False
             if event.method.of_request:
-                event.note_call(self._contexts.call_of(event.params))
+                event.note_call(self.contexts.call_of(event.params))
             return True
         if event.method.name != _COMPLETE or not self.urls.complete(event.params):
             return False
@@ -160,7 +161,7 @@ class Callbacks:
             self.relay.on_notification(event)
         if self._settings.on_log is None and not self.own_logs:
             return False
-        served = self._contexts.call_of(event.params)
+        served = self.contexts.call_of(event.params)
         if not self._log_at_once:
             event.note_call(served)
             return True
@@ -168,7 +169,7 @@ class Callbacks:
         if self._on_log is None:
             return False
         if call_variable not in self._log_context:
-            self._contexts.copy_variables_to(self._log_context)
+            self.contexts.copy_variables_to(self._log_context)
         self._log_context.run(call_variable.set, served)
         if self.relay is None and "_meta" not in event.params:
             self._call = self.outbound.only or _NO_CALL
@@ -210,7 +211,7 @@ class Callbacks:
 
         The context contains the variables that the connection has set, and the call that the notification belongs to.
         """
-        context = self._contexts.copy_variables_to(Context())
+        context = self.contexts.copy_variables_to(Context())
         context.run(call_variable.set, event.served)
         return context
 
@@ -323,16 +324,9 @@ class ServerMessages:
     seal = None
     """Always `None`, because clients don't answer a server's request with input requests. See `RequestHandler.seal`."""
 
-    def __init__(
-        self,
-        answers: Answers,
-        callbacks: Callbacks,
-        host: RequestHost,
-        tasks: TaskSettings | None,
-        contexts: CallContexts,
-    ) -> None:
+    def __init__(self, answers: Answers, callbacks: Callbacks, host: RequestHost) -> None:
         self._answers = answers
-        self._contexts = contexts
+        tasks = answers.settings.question_tasks
         self.tasks = None if tasks is None else QuestionTasks(host, self, tasks)
         """The tasks in which sampling and elicitation requests are answered; `None` if the client has no such tasks."""
         self._callbacks = callbacks
@@ -352,7 +346,7 @@ class ServerMessages:
         if self._callbacks.relay is not None:
             self._callbacks.relay.on_question(request)
         if not self._answers.forwards(request.method.name):
-            self._contexts.record_caller(request)
+            self._callbacks.contexts.record_caller(request)
         return LATER
 
     async def answer(self, scope: RequestScope) -> Any:
@@ -364,7 +358,7 @@ class ServerMessages:
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
         # a proxy doesn't answer the server's request: it forwards the request to one of its clients
         if not self._answers.forwards(request.method.name):
-            answer = self._contexts.answering(request, answer)
+            answer = self._callbacks.contexts.answering(request, answer)
         if tasks is not None and (task := tasks.task_for(scope)) is not None:
             scope.task = task  # which stores the answer
             await task.start()  # notify the server that the task was created

@@ -50,12 +50,9 @@ class CapabilityMissing(CodedError):
         required: dict[str, Any] = {}
         for name, _, part in (each.partition(".") for each in self.missing):
             required.setdefault(name, {}).update({part: {}} if part else {})
-        data = (
-            {"requiredCapabilities": required}
-            if revision.missing_capability == MISSING_REQUIRED_CLIENT_CAPABILITY
-            else None
-        )
-        super().__init__(revision.missing_capability, _what_is_missing(self.missing, revision), data)
+        code = revision.missing_capability
+        data = {"requiredCapabilities": required} if code == MISSING_REQUIRED_CLIENT_CAPABILITY else None
+        super().__init__(code, _what_is_missing(self.missing, revision), data)
 
 
 def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:

@@ -50,16 +50,12 @@ def inlined(schema: JSONObject) -> JSONObject:
     if len(needed) > _MOST_DEFINITIONS:
         return schema
     try:
-        whole = _Inlining({name: definitions[name] for name in needed - _endless(definitions, needed)}).of(rest)
+        finite = {name: definitions[name] for name in needed if name not in _reached(definitions, name)}
+        whole = _Inlining(finite).of(rest)
     except _TooLarge:
         return schema
     kept = _reached({**definitions, "": whole}, "")
     return {**whole, keyword: {name: definitions[name] for name in definitions if name in kept}} if kept else whole
-
-
-def _endless(definitions: dict[str, Any], names: set[str]) -> set[str]:
-    """Return those definitions in ``names`` that refer to themselves, directly or indirectly."""
-    return {name for name in names if name in _reached(definitions, name)}
 
 
 class _Inlining:

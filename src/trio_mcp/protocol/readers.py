@@ -124,9 +124,8 @@ def plain(kind: Any) -> Hook:
         # Compare the exact type, because a Python bool is an int. An integer is also a valid JSON number.
         if type(value) in accepted or (takes_floats and type(value) is int and abs(value) <= _LARGEST_FLOAT):
             return value
-        if (
-            takes_integers and type(value) is float and value.is_integer()
-        ):  # in JSON Schema, 3.0 is an integer (2020-12 Validation, section 6.1.1)
+        # In JSON Schema, 3.0 is an integer (2020-12 Validation, section 6.1.1).
+        if takes_integers and type(value) is float and value.is_integer():
             return int(value)
         raise TypeError(f"expected {words}")
 
