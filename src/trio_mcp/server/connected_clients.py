@@ -139,9 +139,6 @@ class Observers:
         self._numbers = count(1)
         self._notification_number = threading.local()
 
-    def __len__(self) -> int:
-        return len(self._runs)
-
     def __iter__(self) -> Iterator[Observer]:
         return iter(tuple(self._runs))
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
@@ -27,15 +27,12 @@ from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope
 from ..stores.shared import RateLimits
 from .context.input_required import Forwarded
-from .context.request_context import LiveContext, RequestContext
+from .context.request_context import GetTaskHost, LiveContext, RequestContext
 from .context.worker_context import WorkerContext, run_on_asyncio
 from .offers.prompts import Prompts
 from .offers.resources import Resources
 from .offers.tools import Tools
 from .options import can_be_called
-
-if TYPE_CHECKING:
-    from ..tasks.host import TaskHost
 
 MIDDLEWARE_METHODS: Final = frozenset(
     (
@@ -148,6 +145,10 @@ class MiddlewareFunction(Protocol):
         ...
 
 
+DeclaredMiddleware: TypeAlias = tuple[frozenset[str], MiddlewareFunction]
+"""A middleware function, after the names of the MCP methods whose requests the function handles."""
+
+
 class PositionedMiddleware(ABC):
     """Base class of middleware whose state is shared by all replicas, such as the buckets of `rate_limit`.
 
@@ -203,15 +204,10 @@ def check_middleware(function: object) -> None:
 
 
 class MiddlewareChains:
-    """The middleware of a running server. ``declared`` contains each middleware function, outermost first, with the
-    names of the MCP methods whose requests the function handles."""
+    """The middleware of a running server. ``declared`` contains the outermost middleware first."""
 
     def __init__(
-        self,
-        declared: Sequence[tuple[frozenset[str], MiddlewareFunction]],
-        tools: Tools,
-        resources: Resources,
-        prompts: Prompts,
+        self, declared: Sequence[DeclaredMiddleware], tools: Tools, resources: Resources, prompts: Prompts
     ) -> None:
         self._tools = tools
         self._resources = resources
@@ -229,11 +225,7 @@ class MiddlewareChains:
         }
 
     def answer(
-        self,
-        answer: Callable[..., Awaitable[Any]],
-        scope: RequestScope,
-        lifespan: Any,
-        tasks: Callable[[], TaskHost] | None,
+        self, answer: Callable[..., Awaitable[Any]], scope: RequestScope, lifespan: Any, tasks: GetTaskHost
     ) -> Awaitable[Any]:
         """Run the middleware of a request, and return the result.
 

@@ -25,7 +25,7 @@ from .options import CacheHints, PromptOptions, ResourceOptions, ToolOptions, ch
 if TYPE_CHECKING:
     from .calling.extension_handlers import ExtensionHandlers
     from .calling.results import Encoders
-    from .middleware import MiddlewareFunction
+    from .middleware import DeclaredMiddleware, MiddlewareFunction
 
     A = TypeVar("A", bound=MiddlewareFunction)
 
@@ -60,7 +60,7 @@ class Offering:
         """The function registered with `on_roots_changed`."""
         self._extension_handlers: ExtensionHandlers | None = None
         """The handlers of extension methods. `None` if the server has no extensions."""
-        self._middleware: list[tuple[frozenset[str], MiddlewareFunction]] = []
+        self._middleware: list[DeclaredMiddleware] = []
         """The middleware functions, outermost first, each with the methods it applies to."""
 
     @overload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextvars import copy_context
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from ..runtime.requests.host import LATER, Decision, RequestHost
 from ..runtime.requests.scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
+from .context.request_context import GetTaskHost
 from .offers.tools import Tools
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class _ToolTaskHandler:
         self._tools = tools
         self._lifespan = lifespan
         self._middleware = middleware
-        self.tasks: Callable[[], TaskHost] | None = None
+        self.tasks: GetTaskHost = None
         """Function that returns the host, which runs tools as tasks."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:

@@ -138,9 +138,8 @@ class _LoopValues(_ProvidedValues):
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait(
-                [running]
-            )  # wait for the thread, because a context manager that it enters must be closed
+            # Wait for the thread, because a context manager that it enters must be closed.
+            await asyncio.wait([running])
             raise
 
     def begin_grace(self) -> None:
@@ -156,12 +155,7 @@ class InjectedHandler:
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        notes: Mapping[str, Provide],
-        context_name: str | None,
-        *,
-        on_asyncio: bool = False,
+        self, function: Callable[..., Any], notes: Mapping[str, Provide], context_name: str | None, *, on_asyncio: bool
     ) -> None:
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)

@@ -320,11 +320,9 @@ def _spelled_out(value: Any) -> Any:
         raise TypeError(f"a tool must return {type(value).__name__} as its whole result, not inside other data")
     kind = cast("type[Any]", type(value))
     if dataclasses.is_dataclass(kind):
-        return (
-            write_foreign(value)
-            if is_model(kind)
-            else _fields(value, [field.name for field in dataclasses.fields(kind)])
-        )
+        if is_model(kind):
+            return write_foreign(value)
+        return _fields(value, [field.name for field in dataclasses.fields(kind)])
     if attrs.has(kind):
         if kind.__module__ == _MEDIA:
             raise TypeError(_NO_DATA)

@@ -35,11 +35,10 @@ from ..annotations import (
     needs_options,
     parameters_in,
 )
-from ..context.request_context import LiveContext
+from ..context.request_context import GetTaskHost, LiveContext
 from ..options import PromptOptions, is_context
 
 if TYPE_CHECKING:
-    from ...tasks.host import TaskHost
     from .provider import Provide, Provider
 
 
@@ -137,7 +136,7 @@ class UserFunction:
         )
 
     def call(
-        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: GetTaskHost = None
     ) -> Awaitable[Any]:
         """Call the handler function with the arguments ``bound``, as returned by `bind`.
 

@@ -10,11 +10,11 @@ from ...protocol.errors import CapabilityMissing
 from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.tools import TASKS_CAPABILITY, CallToolParams, CallToolResult, ToolError
 from ...runtime.requests.scope import RequestScope
+from ..context.request_context import GetTaskHost
 from .results import error_result
 
 if TYPE_CHECKING:
     from ...stores.task_store import OnRestart
-    from ...tasks.host import TaskHost
     from ...tasks.request_task import RequestTask
     from ...tasks.task_state import TaskState
 
@@ -53,11 +53,7 @@ def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
 
 
 def task_of_call(
-    support: TaskSupport | None,
-    on_restart: OnRestart,
-    params: CallToolParams,
-    scope: RequestScope,
-    tasks: Callable[[], TaskHost] | None,
+    support: TaskSupport | None, on_restart: OnRestart, params: CallToolParams, scope: RequestScope, tasks: GetTaskHost
 ) -> RequestTask | None:
     """Return the MCP task of a tool call, if the call is a task or may become one.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
 
 import trio
 
@@ -45,6 +45,10 @@ T = TypeVar("T")
 P = TypeVar("P")
 C = TypeVar("C")
 
+GetTaskHost: TypeAlias = "Callable[[], TaskHost] | None"
+"""Function that returns the host that runs the server's MCP tasks, and creates the host when it is first called. `None`
+if the server has no tasks."""
+
 
 class RequestContext(ContextNames[L_co]):
     """The context of a handler's request: who sent the request, whether the request was cancelled, and how to reach the
@@ -66,7 +70,7 @@ class RequestContext(ContextNames[L_co]):
     _live: RequestScope | None = None
     """The running request, in a `LiveContext`. `None` in a passive context, which tests create."""
     _lifespan: Any = None
-    _tasks: Callable[[], TaskHost] | None = None
+    _tasks: GetTaskHost = None
 
     # Identity
 
@@ -603,7 +607,7 @@ class LiveContext(RequestContext[Any]):
 
     __slots__ = ("_lifespan", "_live", "_tasks")
 
-    def __init__(self, scope: RequestScope, lifespan: Any, tasks: Callable[[], TaskHost] | None = None) -> None:
+    def __init__(self, scope: RequestScope, lifespan: Any, tasks: GetTaskHost = None) -> None:
         self._live = scope
         self._lifespan = lifespan
         self._tasks = tasks

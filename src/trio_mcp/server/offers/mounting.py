@@ -4,7 +4,7 @@ with the lifespan value of the other server."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -12,13 +12,11 @@ from ...classes import frozen
 from ...runtime.requests.host import RequestHost
 from ...runtime.requests.scope import RequestScope
 from ..calling.signature import UserFunction
+from ..context.request_context import GetTaskHost
 from .prompts import Completions, Prompts, RegisteredPrompt
 from .registration import Mirror, Registry
 from .resources import RegisteredResource, Resources
 from .tools import RegisteredTool, Tools, check_name
-
-if TYPE_CHECKING:
-    from ...tasks.host import TaskHost
 
 Offers: TypeAlias = tuple[Tools, Resources, Prompts, Completions]
 LifespanIn: TypeAlias = Callable[[RequestHost], Any]
@@ -87,7 +85,7 @@ class MountedFunction(UserFunction):
         return cls(*handler.copied_fields(), handler=handler, lifespan_in=lifespan_in)
 
     def call(
-        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
+        self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: GetTaskHost = None
     ) -> Awaitable[Any]:
         """Call the handler function with the lifespan value of the mounted server. See `UserFunction.call`."""
         return self.handler.call(scope, self.lifespan_in(scope.runner.host), bound, tasks)

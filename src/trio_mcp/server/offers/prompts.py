@@ -133,13 +133,7 @@ class Completions:
         return self._completers.values()
 
     def add(
-        self,
-        function: Callable[..., Any],
-        *,
-        prompt: str | None,
-        resource: str | None,
-        argument: str,
-        asyncio: bool = False,
+        self, function: Callable[..., Any], *, prompt: str | None, resource: str | None, argument: str, asyncio: bool
     ) -> None:
         """Register ``function`` as a completion function. See `Server.completion`."""
         if (prompt is None) == (resource is None):

@@ -269,11 +269,8 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
     """
     known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
     if not tags or not known.issuperset(tags):
-        words = (
-            f"no tool, resource or prompt has the tag {', '.join(sorted(map(repr, tags)))}"
-            if tags
-            else "no tag was given"
-        )
+        asked = ", ".join(sorted(map(repr, tags)))
+        words = f"no tool, resource or prompt has the tag {asked}" if tags else "no tag was given"
         raise ValueError(f"{words}; known tags are {', '.join(sorted(known)) or 'given by tags=[...]'}")
     changed: list[str] = []
     for kind, of_kind in registries.items():

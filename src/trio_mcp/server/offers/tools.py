@@ -36,13 +36,13 @@ from ..calling.tool_tasks import (
     task_of_call,
 )
 from ..context.input_required import FINISHED, InputRequired, replay, settle
+from ..context.request_context import GetTaskHost
 from ..options import ToolOptions, Visible, check_apps, checked_access
 from .registration import Offer, Registry
 
 if TYPE_CHECKING:
     from ...protocol.schema_validator import SchemaValidator
     from ...stores.task_store import OnRestart, TaskRecord
-    from ...tasks.host import TaskHost
     from ..calling.results import Encoders
 
 _NAME: Final = lazy_pattern(r"[A-Za-z0-9_.-]{1,128}")
@@ -218,11 +218,7 @@ class Tools:
         self.listed, self._call_resolver = listed, call_resolver
 
     def call(
-        self,
-        scope: RequestScope,
-        lifespan: Any,
-        tasks: Callable[[], TaskHost] | None,
-        arguments: JSONObject | None = None,
+        self, scope: RequestScope, lifespan: Any, tasks: GetTaskHost, arguments: JSONObject | None = None
     ) -> Awaitable[CallToolResult | InputRequiredResult]:
         """Answer ``tools/call``: call the tool's function, and return its result.
 
@@ -273,11 +269,7 @@ class Tools:
         return self._run(entry, scope, lifespan, bound, host)
 
     def call_within(
-        self,
-        run: Callable[[], Awaitable[Any]],
-        scope: RequestScope,
-        params: CallToolParams,
-        tasks: Callable[[], TaskHost] | None,
+        self, run: Callable[[], Awaitable[Any]], scope: RequestScope, params: CallToolParams, tasks: GetTaskHost
     ) -> Awaitable[Any]:
         """Answer ``tools/call`` with the result of ``run``, which runs the request's middleware. The middleware then
         runs `call`.
@@ -367,12 +359,7 @@ class Tools:
         return True
 
     async def _run(
-        self,
-        entry: RegisteredTool,
-        scope: RequestScope,
-        lifespan: Any,
-        bound: dict[str, Any],
-        tasks: Callable[[], TaskHost] | None,
+        self, entry: RegisteredTool, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: GetTaskHost
     ) -> CallToolResult | InputRequiredResult:
         try:
             value = await self._call_function(entry, scope, lifespan, bound, tasks)
@@ -400,12 +387,7 @@ class Tools:
         return value
 
     def _call_function(
-        self,
-        entry: RegisteredTool,
-        scope: RequestScope,
-        lifespan: Any,
-        bound: dict[str, Any],
-        tasks: Callable[[], TaskHost] | None,
+        self, entry: RegisteredTool, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: GetTaskHost
     ) -> Awaitable[Any]:
         """Call the function of a tool, within the tool's timeout and concurrency limit."""
         if entry.timeout is entry.slots is None:
