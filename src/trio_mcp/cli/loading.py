@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from importlib import import_module
@@ -14,7 +15,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NoReturn, cast
+from typing import IO, Any, Final, NoReturn, cast
 
 import trio_mcp
 
@@ -27,13 +28,20 @@ _STAND_IN_NAME: Final = "__trio_mcp_main__"
 _LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
 
 
-class LoadingFailed(Exception):
+class LoadingFailed(CommandError):
     """The user's file or module raised ``error`` while it was loaded. The traceback of ``error`` begins in the file
     itself."""
+
+    exit_code = 1
 
     def __init__(self, source: Path | str, error: Exception) -> None:
         super().__init__(f"{source} could not be loaded")
         self.error = error
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the traceback and a message on standard error: see `click.ClickException.show`."""
+        traceback.print_exception(self.error)
+        super().show(file)
 
 
 def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool = False) -> Server | None:

@@ -6,7 +6,6 @@ import hashlib
 import os
 import sys
 import tomllib
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +22,7 @@ from ...transports.http_client.origins import split_url
 from .. import ENDED_WELL, NOT_WRITTEN
 from ..bundles import ENTRY, MANIFEST, entry_file, files_of, written, zipped
 from ..group import repeatable
-from ..loading import LoadingFailed, load_server
+from ..loading import load_server
 from ..printable import CommandError, say
 from ..targets import is_file
 
@@ -154,12 +153,7 @@ class _Packing:
         if not is_file(self.file):
             raise CommandError(f"there is no Python file {self.file!r}")
         path, variable = (self.file, "") if Path(self.file).is_file() else self.file.rsplit(":", 1)
-        try:
-            server = load_server(self.file)
-        except LoadingFailed as failed:
-            traceback.print_exception(failed.error)
-            say(str(failed))
-            return NOT_WRITTEN
+        server = load_server(self.file)
         if server is None:
             raise CommandError(
                 f'{path} serves when it is imported; move that code below the line: if __name__ == "__main__":'

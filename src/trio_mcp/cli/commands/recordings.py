@@ -158,12 +158,8 @@ def timeline(
         trio-mcp timeline client.jsonl server.jsonl -o cancel.svg
         trio-mcp timeline client.jsonl --format perfetto -o trace.json
     """
-    try:
+    with CommandError.instead_of(BadRecording), CommandError.instead_of(OSError, prefix="cannot read a recording: "):
         found = timeline_of([read_recording(path) for path in recordings])
-    except BadRecording as error:
-        raise CommandError(str(error)) from None
-    except OSError as error:
-        raise CommandError(f"cannot read a recording: {error}") from None
     is_trace = form == "perfetto" or (form is None and output is not None and output.endswith(".json"))
     data = perfetto(found) if is_trace else svg(found, title, width=width).encode()
     if output is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from pathlib import Path
 
 import click
@@ -13,7 +12,7 @@ from ...server.server import Server, store_tasks_in
 from ...serving.process import serve_stdio
 from ..addresses import LOG_LEVELS, Addresses, serving_on
 from ..group import SectionedCommand
-from ..loading import LoadingFailed, load_server
+from ..loading import load_server
 from ..printable import CommandError, log_to_stderr, say
 from ..serving_options import serving_options, supervised
 
@@ -96,12 +95,7 @@ def run(
         raise CommandError("standard input and output must be open, because the client uses them")
     if log_level is not None:
         log_to_stderr(log_level)
-    try:
-        server = load_server(module or str(target), arguments, is_module=module is not None)
-    except LoadingFailed as failed:
-        traceback.print_exception(failed.error)
-        say(str(failed))
-        return 1
+    server = load_server(module or str(target), arguments, is_module=module is not None)
     if server is None:
         return 0
     if tasks is not None:
