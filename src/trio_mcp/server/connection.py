@@ -226,11 +226,12 @@ class ServerConnection:
             return self._notify_without_connection(scope)
         if scope.request.method.ahead:
             return self._endings.over(scope.request, scope.exchange.peer.principal)
-        return extension_handlers(self._server).answer(scope, self._call_extension_handler(scope))
-
-    def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
-        """Call the registered handler of an extension request, and return the handler's result."""
-        return extension_handlers(self._server).call_handler(scope, self._lifespan)
+        handlers = extension_handlers(self._server)
+        if self._middleware is None:
+            return handlers.answer(scope, handlers.call_handler(scope, self._lifespan))
+        # Middleware gets the parameters and the result as instances of the extension's classes.
+        call = partial(handlers.call_handler, lifespan=self._lifespan)
+        return handlers.answer(scope, self._middleware.answer(call, scope, self._lifespan, self._task_host))
 
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
         """Return one page of a list of tools, resources, resource templates or prompts."""
@@ -319,15 +320,6 @@ class MiddlewareConnection(ServerConnection):
         if self._middleware is None or scope.request.method.extension is not None:
             return super().answer(scope, arguments)
         return self._middleware.answer(super().answer, scope, self._lifespan, self._task_host)
-
-    def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
-        """Call the handler of an extension request through the middleware.
-
-        The middleware gets the parameters and the result as instances of the extension's classes.
-        """
-        if self._middleware is None:
-            return super()._call_extension_handler(scope)
-        return self._middleware.answer(super()._call_extension_handler, scope, self._lifespan, self._task_host)
 
 
 class SharedConnection(MiddlewareConnection):
