@@ -237,9 +237,18 @@ class TaskHost:
         if holder is not None:
             self.live.pending[task.id] = task
         try:
-            record = await self._store_record(task, new)
-        except BaseException:
+            record = await self.records.create(new, task.ttl_ms)
+        except BaseException as error:
             self.live.pending.pop(task.id, None)
+            if isinstance(error, StoreFull):
+                raise CodedError(TOO_BUSY, "Too busy: too many tasks are stored; try again later") from None
+            if isinstance(error, Uncertain):
+                # The store may have stored the new task's record, or may store it later.
+                # The client gets an error, so this record must not stay.
+                # `discard` deletes the record, or prevents the store from storing it.
+                self.in_background(self.records.discard, new.id)
+            if isinstance(error, Exception):  # already logged
+                raise store_unreachable() from None
             raise
         # A lease is the time for which a process has claimed a task. It may have expired while the record was stored.
         # If this process has claimed the task again since then, `task.holder` is already set.
@@ -247,20 +256,6 @@ class TaskHost:
             task.acquire(record, begun + self.settings.lease)
         self.own_tasks.add(task.scope, record.id)
         return record
-
-    async def _store_record(self, task: RequestTask, new: TaskRecord) -> TaskRecord:
-        try:
-            return await self.records.create(new, task.ttl_ms)
-        except StoreFull:
-            raise CodedError(TOO_BUSY, "Too busy: too many tasks are stored; try again later") from None
-        except Uncertain:
-            # The store may have stored the new task's record, or may store it later.
-            # The client gets an error, so this record must not stay.
-            # `discard` deletes the record, or prevents the store from storing it.
-            self.in_background(self.records.discard, new.id)
-            raise store_unreachable() from None
-        except Exception:  # already logged
-            raise store_unreachable() from None
 
     async def has_lease_left(self, task: RequestTask) -> bool:
         """Return whether the lease of ``task`` is long enough for the task to start.
@@ -470,7 +465,7 @@ class LiveTasks:
         yet. The leases of these tasks are renewed as well."""
         self._places = 0
         self._held = Counter[object]()
-        """Numbers of places, by caller, and by part of a caller."""
+        """Numbers of places, by caller, and by part of a caller. `None`, the part of some tasks, has no number."""
         self._emptied = trio.lowlevel.ParkingLot()
 
     def __len__(self) -> int:
@@ -498,7 +493,7 @@ class LiveTasks:
         (-31000) if there is no place.
         """
         most = self._settings.max_running if alone else self._settings.max_running_of_caller
-        held = sum(self._held[holder] for holder in _holders(task))
+        held = self._held[task.caller] + self._held[task.part]
         if self._places >= self._settings.max_running or held >= most:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are running; try again later")
         self.reserve(task)
@@ -508,13 +503,13 @@ class LiveTasks:
         positive."""
         self._places += 1
         self._load.tasks += 1
-        self._held.update(_holders(task))
+        self._held.update({task.caller, task.part} - {None})
 
     def release(self, task: RequestTask) -> None:
         """Undo `admit` or `reserve`: stop counting ``task`` as a running background task."""
         self._places -= 1
         self._load.tasks -= 1
-        for holder in _holders(task):
+        for holder in {task.caller, task.part} - {None}:
             self._held[holder] -= 1
             if not self._held[holder]:
                 del self._held[holder]
@@ -530,11 +525,6 @@ class LiveTasks:
         """Wait until no background task is running in this process."""
         while self.by_id:
             await self._emptied.park()
-
-
-def _holders(task: RequestTask) -> tuple[object, ...]:
-    """Return whose places ``task`` takes: its caller's, and if known those of a part of its caller."""
-    return (task.caller,) if task.part is None else (task.caller, task.part)
 
 
 async def _reject_request(*_: object, **__: object) -> NoReturn:
