@@ -44,9 +44,12 @@ EQUIVALENT: Final = Path(__file__).with_name("equivalent_mutations.toml")
 ROOMS: Final = (
     *("auth", "cli", "client", "concurrency", "connecting", "diagnostics", "hosting", "jsonrpc", "protocol"),
     *("proxying", "recording", "runtime", "server", "serving", "state", "stores", "tasks", "testing", "transports"),
-    *("bridging", "inspecting", "openapi", "skills", "fleet", "torture"),
+    *("aio.py", "blocking.py", "bridging", "inspecting", "openapi", "skills", "fleet", "torture"),
 )
-"""Folders of the package whose files are mutated, each tested by the folder of that name in `tests/`."""
+"""Folders of the package whose files are mutated, each tested by the folder of that name in `tests/`; and two files."""
+
+TESTED_WITH: Final = {"aio.py": "bridging", "blocking.py": "bridging"}
+"""Rooms that are tested by the folder of another one."""
 
 AT_ONCE: Final = 2
 """Runs of tests beside each other."""
@@ -199,12 +202,18 @@ def mutations_of(file: str, source: bytes) -> Sequence[Mutation]:
     return tuple(found.values())
 
 
+def files_in(room: str) -> list[Path]:
+    """Return the files of a room: those of a folder, or one."""
+    path = ROOT / PACKAGE / room
+    return [path] if path.is_file() else list(path.rglob("*.py"))
+
+
 def chosen(seed: int, count: int, rooms: Sequence[str], files: Sequence[str] = ("",)) -> list[Mutation]:
     """Choose ``count`` mutations of the files in ``rooms`` whose names begin with one of ``files``, or all if there are
     fewer. The rooms take turns; in a room each file is as likely as every other, and in it each kind of defect."""
     chance = random.Random(seed)
     left = dict[str, dict[str, dict[str, list[Mutation]]]]()
-    for path in sorted(path for room in rooms for path in (ROOT / PACKAGE / room).rglob("*.py")):
+    for path in sorted(path for room in rooms for path in files_in(room)):
         name = path.relative_to(ROOT / PACKAGE).as_posix()
         if not name.startswith(tuple(files)):
             continue
@@ -257,7 +266,7 @@ class Copy:
     def check(self, rooms: Sequence[str]) -> None:
         """Raise `RuntimeError` unless the tests of ``rooms`` pass without any defect."""
         for room in rooms:
-            if (end := self.run([f"tests/{room}"])) is not End.SURVIVED:
+            if (end := self.run([f"tests/{TESTED_WITH.get(room, room)}"])) is not End.SURVIVED:
                 raise RuntimeError(f"the tests of {room} fail without any mutation: {end.value}")
 
     def test(self, mutation: Mutation) -> End:
@@ -266,7 +275,7 @@ class Copy:
         source = path.read_bytes()
         path.write_bytes(mutation.made_in(source))
         try:
-            folder = mutation.room
+            folder = TESTED_WITH.get(mutation.room, mutation.room)
             near = list((self.root / "tests" / folder).rglob(f"test_{path.stem}.py"))
             end = self.run(list(map(str, near)), mutating=True) if near else End.SURVIVED
             return self.run([f"tests/{folder}"], mutating=True) if end is End.SURVIVED else end

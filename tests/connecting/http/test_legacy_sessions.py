@@ -194,26 +194,33 @@ async def test_server_can_cancel_the_roots_request_of_a_cancelled_call() -> None
 
 
 async def test_http_client_sends_a_cancel_even_if_it_closes_immediately() -> None:
+    asked = trio.Event()
+
     async def then(got: Got, answer: Answer) -> None:
+        asked.set()
         await answer.gone()
 
     async with serving(legacy(then)) as server:
-        async with open_http(server.url, era="legacy") as client:
-            with trio.move_on_after(0.05):
-                await client.call_tool("slow")
+        async with open_http(server.url, era="legacy") as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "slow")
+            await asked.wait()
+            nursery.cancel_scope.cancel()
         assert server.names[-2:] == ["notifications/cancelled", "DELETE"]
 
 
 async def test_http_client_with_cancel_notifications_disabled_sends_no_cancel() -> None:
-    gone = trio.Event()
+    asked, gone = trio.Event(), trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
+        asked.set()
         await answer.gone()
         gone.set()
 
     async with serving(legacy(then)) as server, open_http(server.url, era="legacy", send_cancels=False) as client:
-        with trio.move_on_after(0.05):
-            await client.call_tool("slow")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "slow")
+            await asked.wait()
+            nursery.cancel_scope.cancel()
         await gone.wait()
     assert "notifications/cancelled" not in server.names
 
