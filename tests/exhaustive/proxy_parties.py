@@ -370,7 +370,7 @@ class AnsweringEnd:
 
     def accept_ask(self, name: int, request: InboundRequest) -> Any:
         """Accept a request for the confirmation of the call ``name``. Return the answer, or `None` if it waits."""
-        decision: Any = cancel_abandoned(request, self.exchange, cast("Any", self))
+        decision: Any = cancel_abandoned(request, self.exchange, self.endings)
         if decision is not LATER:
             self.hop.server.finish(request)
             return decision.result

@@ -193,8 +193,8 @@ async def test_websocket_frame_checks_begin_after_the_headers_of_the_handshake()
     stream = CoalescingStream(near, 1000)
     await far.send_all(b"HTTP/1.1 101 Yes\n\n" + b"\x82\x00" + b"\x89\x04\r\n\r\n")
     assert await stream.receive_some() == b""
-    assert stream.violation is not None
-    assert stream.violation[0] == 1003
+    assert stream.gauge.violation is not None
+    assert stream.gauge.violation[0] == 1003
 
 
 async def test_invalid_websocket_frame_ends_the_websocket_stream() -> None:
@@ -202,7 +202,7 @@ async def test_invalid_websocket_frame_ends_the_websocket_stream() -> None:
     stream = CoalescingStream(near, 5)
     await far.send_all(HEAD + bytes(text_frames(b"012345\n", masked=True)))
     assert await stream.receive_some() == b""
-    assert stream.violation is not None
+    assert stream.gauge.violation is not None
     assert stream.ended.is_set()
 
 
@@ -212,7 +212,7 @@ async def test_body_of_a_refused_websocket_handshake_is_not_checked_as_frames() 
     answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n\x82too much"
     await far.send_all(answer)
     assert await stream.receive_some() == answer
-    assert stream.violation is None
+    assert stream.gauge.violation is None
 
 
 async def test_unread_websocket_messages_count_towards_the_limit_until_they_are_read() -> None:
@@ -236,7 +236,7 @@ async def test_unread_websocket_messages_count_towards_the_limit_until_they_are_
     with trio.fail_after(PATIENCE):
         while await stream.receive_some():
             pass
-    assert stream.violation == (1013, "incomplete messages take too many bytes; try again later")
+    assert stream.gauge.violation == (1013, "incomplete messages take too many bytes; try again later")
 
 
 async def all_that_came(stream: CoalescingStream, count: int) -> None:
