@@ -204,7 +204,9 @@ def _is_transient(error: MCPError) -> bool:
         if error.session_lost:  # try again in a new session, because a task may outlive its HTTP session
             return True
         status = error.status
-        return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
+        if status is None or (status == HTTPStatus.OK and not error.body):  # the response broke off before the reply
+            return True
+        return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
     return isinstance(error, PeerError) and error.code == TOO_BUSY
 
 

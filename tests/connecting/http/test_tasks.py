@@ -29,6 +29,7 @@ TASK = {
 CREATED = {"resultType": "task", "status": "working", **TASK}
 WORKING = {"resultType": "complete", "status": "working", **TASK}
 SILENCE = "silence"
+BROKEN_OFF = "broken off"  # an event stream that ends without a reply
 DONE = {**WORKING, "status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}}
 
 
@@ -203,6 +204,9 @@ class Scripted:
                     await answer.whole(said)
                 elif said is None:
                     await answer.cut()
+                elif said is BROKEN_OFF:
+                    await answer.open()
+                    await answer.end()
                 elif said is SILENCE:
                     await answer.gone()
                 else:
@@ -218,7 +222,7 @@ class Scripted:
 
 async def test_client_continues_to_poll_a_task_after_temporary_failures_of_the_server(mock_clock: MockClock) -> None:
     mock_clock.rate = 20
-    async with Scripted(WORKING, None, 503, None, WORKING, DONE).client() as (client, server):
+    async with Scripted(WORKING, None, 503, BROKEN_OFF, WORKING, DONE).client() as (client, server):
         assert (await client.call_tool("work")).text == "done"
         assert len(server.named("tasks/get")) == 6
         assert not server.named("tasks/cancel")
