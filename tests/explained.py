@@ -181,7 +181,8 @@ def ours(kind: type) -> Iterator[type]:
 @cache
 def classes_in(module: str) -> Mapping[str, list[ast.stmt]]:
     path = SOURCE.parent.joinpath(*module.split("."))
-    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    package = path / "__init__.py"
+    text = (package if package.is_file() else path.with_suffix(".py")).read_text()
     return {each.name: each.body for each in ast.parse(text).body if isinstance(each, ast.ClassDef)}
 
 

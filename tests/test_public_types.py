@@ -21,17 +21,21 @@ THINGS = {f"{space}.{name}": thing for space in NAMESPACES for name, thing in na
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+def file_of(module: str) -> Path:
+    path = SOURCE.joinpath(*module.split("."))
+    return package if (package := path / "__init__.py").is_file() else path.with_suffix(".py")
+
+
 @cache
 def tree_of(module: str) -> ast.Module:
-    path = SOURCE.joinpath(*module.split("."))
-    return ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
+    return ast.parse(file_of(module).read_text())
 
 
 @cache
 def origins(module: str) -> dict[str, tuple[str, str]]:
     """The module and the name there of each name that ``module`` imports, for types alone too, or defines."""
     found: dict[str, tuple[str, str]] = {}
-    package = module.split(".") if SOURCE.joinpath(*module.split(".")).is_dir() else module.split(".")[:-1]
+    package = module.split(".") if file_of(module).name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.ImportFrom):
             parts = [*package[: len(package) - node.level + 1], *([node.module] if node.module else [])]

@@ -126,8 +126,8 @@ async def test_malformed_server_card_raises_discovery_failed(body: bytes, compla
     ("body", "complaint"),
     [
         (b"<html>", "not JSON"),
-        (b'{"entries": {}}', "is not a valid catalogue of servers"),
-        (b'{"entries": [7]}', "is not a valid catalogue of servers"),
+        (b'{"entries": {}}', "is not a valid catalog of servers"),
+        (b'{"entries": [7]}', "is not a valid catalog of servers"),
         (b'{"entries": []}'.ljust(1024 * 1024 + 1), "longer than 1048576 bytes"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Discovery of servers before connecting to them: the catalogue of a domain, and server cards (SEP-2127)."""
+"""Discovery of servers before connecting to them: the catalog of a domain, and server cards (SEP-2127)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 
 class DiscoveryFailed(MCPError):
-    """Raised if no valid server card or catalogue can be read from a URL.
+    """Raised if no valid server card or catalog can be read from a URL.
 
     The message gives the reason, without terminal control characters.
     """
@@ -44,16 +44,16 @@ class DiscoveryFailed(MCPError):
 
 @frozen
 class FoundServer:
-    """A server that the catalogue of a domain lists. The catalogue's description of the server is unverified."""
+    """A server that the catalog of a domain lists. The catalog's description of the server is unverified."""
 
     identifier: str
-    """The server's identifier in the catalogue, such as ``urn:air:example.com:mcp:weather``."""
+    """The server's identifier in the catalog, such as ``urn:air:example.com:mcp:weather``."""
     catalog: str
-    """The URL of the catalogue that lists the server."""
+    """The URL of the catalog that lists the server."""
     url: str | None = attrs.field(default=None, kw_only=True)
-    """The URL of the server card; `None` if the catalogue contains the card itself."""
+    """The URL of the server card; `None` if the catalog contains the card itself."""
     card: ServerCard | None = attrs.field(default=None, kw_only=True)
-    """The server card; `None` if the catalogue doesn't contain it."""
+    """The server card; `None` if the catalog doesn't contain it."""
 
 
 async def read_card(where: str | FoundServer, *, public_addresses_only: bool = False) -> ServerCard:
@@ -63,7 +63,7 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
 
     A card is unverified, so don't base decisions on it. When you are connected, compare it with `Client.server_info`.
 
-    The URL must use ``https``. ``http`` is allowed if the URL, or the catalogue that contains it, is on this machine.
+    The URL must use ``https``. ``http`` is allowed if the URL, or the catalog that contains it, is on this machine.
     Up to three redirects are followed, by the same rule. Each response may take up to 30 seconds and have up to 64 KiB.
     With ``public_addresses_only``, which is meant for programs on servers, only addresses on the public internet are
     contacted. Raises `DiscoveryFailed`.
@@ -71,8 +71,8 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
     if isinstance(where, FoundServer):
         if where.card is not None:
             return where.card
-        # The server card's URL comes from an untrusted catalogue of servers, so `_rules` restricts its addresses.
-        # For example, the URL can only lead to this machine if the catalogue itself is on this machine.
+        # The server card's URL comes from an untrusted catalog of servers, so `_rules` restricts its addresses.
+        # For example, the URL can only lead to this machine if the catalog itself is on this machine.
         url, named_by = where.url or "", where.catalog
     else:
         check_url(where, "https://example.com/mcp/server-card")
@@ -85,14 +85,14 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
 
 
 async def discover(domain: str, *, public_addresses_only: bool = False) -> list[FoundServer]:
-    """Fetch the catalogue of ``domain``, and return the servers in it: at most a thousand.
+    """Fetch the catalog of ``domain``, and return the servers in it: at most a thousand.
 
     ``domain`` is like ``example.com`` or ``https://example.com``.
 
     Invalid entries, and entries of other kinds, are left out.
 
-    The catalogue is fetched by the rules of `read_card`, including ``public_addresses_only``, and may have up to 1 MiB.
-    Raises `DiscoveryFailed`, also if the domain has no catalogue.
+    The catalog is fetched by the rules of `read_card`, including ``public_addresses_only``, and may have up to 1 MiB.
+    Raises `DiscoveryFailed`, also if the domain has no catalog.
     """
     check_url(domain, "example.com")
     try:
@@ -106,13 +106,13 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
     try:
         catalog = structure(_decoded(body), Catalog)
     except ValueError as error:
-        raise DiscoveryFailed(f"{url} is not a valid catalogue of servers: {error}") from None
+        raise DiscoveryFailed(f"{url} is not a valid catalog of servers: {error}") from None
     found = (_found(entry, url) for entry in catalog.entries[:_MOST_ENTRIES])
     return [server for server in found if server is not None]
 
 
 def _found(entry: Any, catalog: str) -> FoundServer | None:
-    """Return the server in a catalogue entry. Return `None` if the entry doesn't describe a server.
+    """Return the server in a catalog entry. Return `None` if the entry doesn't describe a server.
 
     Also return `None` unless the entry has either ``url`` or ``data``.
     """
@@ -145,7 +145,7 @@ async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
         try:
             answer = await fetcher.fetch(Fetch(method="GET", url=where, headers=(("accept", kind),)))
         except FetchFailed as error:
-            raise DiscoveryFailed(f"the request for the server card or the catalogue failed: {error}") from None
+            raise DiscoveryFailed(f"the request for the server card or the catalog failed: {error}") from None
         if answer.status not in _REDIRECTS:
             break
         where = _next(answer, where)

@@ -1,4 +1,4 @@
-"""The card of a server and the catalogue that names the card: public documents beside the endpoint."""
+"""The card of a server and the catalog that names the card: public documents beside the endpoint."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_full_server_card_matches_the_schema_and_lists_no_tools() -> None:
     assert {"capabilities", "extensions", "tools", "packages", "instructions", "_meta"}.isdisjoint(told)
 
 
-async def test_discovery_catalogue_lists_the_server_card(endpoint: ListenedEndpoint) -> None:
+async def test_discovery_catalog_lists_the_server_card(endpoint: ListenedEndpoint) -> None:
     answer = await ask(endpoint, CATALOG)
     assert (answer.status, answer.headers["content-type"]) == (200, "application/ai-catalog+json")
     assert answer.json == {
@@ -159,7 +159,7 @@ async def test_proxy_has_its_own_server_card() -> None:
     assert "title" not in told
 
 
-async def test_asgi_app_serves_the_server_card_and_the_discovery_catalogue() -> None:
+async def test_asgi_app_serves_the_server_card_and_the_discovery_catalog() -> None:
     async with asking(weather(), card=NAMED, catalog=True) as ask:
         for path, kind in ((CARD, "mcp-server-card"), (CATALOG, "ai-catalog")):
             exchange = ask("GET", path=path, headers=good({"Origin": "https://elsewhere.example"}))
@@ -173,7 +173,7 @@ async def test_asgi_app_serves_the_server_card_and_the_discovery_catalogue() -> 
 
 
 @pytest.mark.parametrize(("host", "status"), [(b"mcp.example.com", 200), (b"rebound.example", 403)])
-async def test_asgi_app_of_the_discovery_catalogue_can_be_mounted_at_the_host_root(host: bytes, status: int) -> None:
+async def test_asgi_app_of_the_discovery_catalog_can_be_mounted_at_the_host_root(host: bytes, status: int) -> None:
     mcp = http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"], card=NAMED, catalog=True)
     assert mcp.catalog.paths == (CATALOG,)
     assert http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"]).catalog.paths == ()
@@ -251,7 +251,7 @@ async def test_server_start_raises_if_the_server_information_does_not_fit_the_se
         http_app(weather(**options), allowed_origins=[], allowed_hosts=["mcp.example.com"], card=NAMED)
 
 
-async def test_discovery_catalogue_without_a_server_card_raises() -> None:
+async def test_discovery_catalog_without_a_server_card_raises() -> None:
     with pytest.raises(ValueError, match="catalog=True needs a server card"):
         await serve_http(weather(), catalog=True)
 
