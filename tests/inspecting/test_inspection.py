@@ -350,7 +350,7 @@ async def test_inspector_limits_the_numbers_of_running_calls_and_of_stored_resul
 
     async with inspected(made) as opened:
         runs = [await opened.start("call", "hang") for _ in range(3)]
-        with pytest.raises(InvalidPageRequest):
+        with pytest.raises(InvalidPageRequest, match="requests are running already"):
             await opened.start("call", "quick")
         for run in runs:
             await opened.do("cancel", run=run)

@@ -91,8 +91,6 @@ def _check(url: str) -> None:
 async def open_in_browser(url: str) -> None:
     """Open ``url`` in the user's browser, without a shell. This call may be cancelled at any time.
 
-    The function is the default for the option ``on_visit`` of `OAuth`.
-
     This function is the default for the option ``on_visit`` of `OAuth`.
     """
     import webbrowser  # imported late, because only a sign-in opens a browser
