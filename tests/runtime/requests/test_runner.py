@@ -212,6 +212,72 @@ async def test_handler_and_its_child_tasks_can_read_the_current_request() -> Non
         assert seen == [True, True]
 
 
+async def test_response_is_sent_in_the_step_in_which_a_handler_without_child_tasks_returns() -> None:
+    sizes = list[int]()
+
+    class Steps(trio.abc.Instrument):
+        def after_task_step(self, task: trio.lowlevel.Task) -> None:
+            if task.name.endswith("_answer"):
+                sizes.append(this.outbox.size)
+
+    async def handle(scope: RequestScope) -> Any:
+        return {"content": []}
+
+    async with serving() as this:
+        this.handler.handle = handle
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        this.call(1)
+        await wait_all_tasks_blocked()
+        trio.lowlevel.remove_instrument(steps)
+        assert sizes[0] > 0, "before the checkpoint at the end of the handler's nursery"
+        assert await this.answers() == {1: {"content": []}}
+        assert this.host.load.in_flight == 0
+
+
+async def test_failed_child_task_is_reported_even_if_the_handler_returns_after_it() -> None:
+    async def handle(scope: RequestScope) -> Any:
+        async def child() -> None:
+            try:
+                raise ToolError("no")
+            finally:
+                ended.set()
+
+        ended = trio.Event()
+        assert scope.nursery is not None
+        scope.nursery.start_soon(child)
+        with trio.CancelScope(shield=True):
+            await ended.wait()
+        return {"content": []}
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1)
+        assert await this.answers() == {1: {"content": [{"type": "text", "text": "no"}], "isError": True}}
+
+
+async def test_cancellation_that_follows_the_response_has_no_effect() -> None:
+    async def handle(scope: RequestScope) -> Any:
+        scopes.append(scope)
+        return {"content": []}
+
+    class Steps(trio.abc.Instrument):
+        def after_task_step(self, task: trio.lowlevel.Task) -> None:
+            if task.name.endswith("_answer") and this.outbox.size:
+                this.runner.cancel(scopes[0], CancelCause.PEER, "too late")
+
+    scopes = list[RequestScope]()
+    async with serving() as this:
+        this.handler.handle = handle
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        this.call(1)
+        await wait_all_tasks_blocked()
+        trio.lowlevel.remove_instrument(steps)
+        assert await this.answers() == {1: {"content": []}}
+        assert (this.host.load.in_flight, this.host.load.cancelled) == (0, 0)
+
+
 async def test_response_waits_for_all_child_tasks_of_the_handler() -> None:
     release = trio.Event()
 

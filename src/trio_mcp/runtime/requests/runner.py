@@ -232,13 +232,18 @@ class RequestRunner:
                         # Delete `self`, because a request that becomes a background task may outlive this connection.
                         del self
                         result = await answer
-                        scope.handler_returned()
+                        is_over = scope.handler_returned()
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
                         raise
                     # Catch every exception, even SystemExit, so that a handler can end only its own request.
                     except BaseException as error:
                         failure = error
                         nursery.cancel_scope.cancel(reason="the handler failed")
+                    else:
+                        if is_over:  # reply before the checkpoint that trio makes at the end of any nursery
+                            line = _reply_line(scope, result, None, cancelled_inside=False)
+                            _end(scope, line, span, result)
+                            return
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
             cancelled_inside = scope.leave()
@@ -256,15 +261,8 @@ class RequestRunner:
             line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
             del failure  # break the reference cycle: the traceback refers to this frame
-            if scope.ending is not None:
-                scope.ending.end(scope, has_reply=line is not None)
-            scope.detach()
-            if span is not None:
-                _end_span(span, scope, result)
-            scope.exchange.reply(line if scope.exchange.state.finish(scope.request) else None)
-            scope.exchange.release(scope.request)
-            for ready in scope.runner.admission.release(scope.ticket):
-                scope.runner.start(ready)
+            if scope.phase is not Phase.OVER:
+                _end(scope, line, span, result)
 
     # Rounds
 
@@ -455,6 +453,23 @@ def _name_of(info: Any) -> str | None:
     told = cast("dict[str, Any]", info)
     name, version = told.get("name"), told.get("version")
     return f"{name} {version}" if type(name) is str and type(version) is str else None
+
+
+def _end(scope: RequestScope, line: bytes | None, span: HandlerSpan | None, result: Any) -> None:
+    """Send ``line``, the reply to a request whose handler and tasks have ended, and release what the request held.
+
+    ``line`` is `None` for a cancelled request, which gets no reply. Synchronous.
+    """
+    if scope.ending is not None:
+        scope.ending.end(scope, has_reply=line is not None)
+    scope.detach()
+    if span is not None:
+        _end_span(span, scope, result)
+    exchange, request = scope.exchange, scope.request
+    exchange.reply(line if exchange.state.finish(request) else None)
+    exchange.release(request)
+    for ready in scope.runner.admission.release(scope.ticket):
+        scope.runner.start(ready)
 
 
 async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:

@@ -17,7 +17,7 @@ from ...jsonrpc.codec import encode_value, frame_notification
 from ...protocol.meta import with_related_task
 from ...state.requests import PHASE_AFTER, IllegalStep, Phase, Step
 from ..cancellation import DEADLINE_PASSED, REMAINING_MS, CancelCause, Cancellation, deadline_of
-from ..outbox import LINE_END, Owner
+from ..outbox import LINE_END, REQUEST_MARKS, Owner
 from .reports import ProgressReporter, RequestLog
 
 if TYPE_CHECKING:
@@ -153,14 +153,24 @@ class RequestScope:
             nursery.cancel_scope.deadline = self._deadline.due
         current_request.set(self)
 
-    def handler_returned(self) -> None:
+    def handler_returned(self) -> bool:
         """Called when the handler function has returned. Tasks that it has started may still be running.
 
-        This stops the internal task that would keep the handler's nursery open.
+        This stops the internal task that would keep the handler's nursery open. Return true if nothing is left to wait
+        for before the reply.
         """
         watching, self._watching = self._watching, _HANDLER_RETURNED
         if watching is not None:
             watching.cancel(reason="the handler has ended")
+        assert self.nursery is not None, "a handler runs inside the nursery"
+        return not (
+            self.nursery.child_tasks
+            or self.nursery.cancel_scope.cancel_called  # also after a failed child task or the deadline of the caller
+            or self.from_outside is not None
+            or self.rounds is not None
+            or self.exchange.keeps_outcomes
+            or self.outbox.is_full(REQUEST_MARKS)
+        )
 
     def leave(self) -> bool:
         """Called when the handler and all its tasks have ended.
@@ -203,7 +213,7 @@ class RequestScope:
         if self.rounds is not None:
             self.rounds.close()
         self.handler_task = self._reply_wait = self.cleanup_alarm = self._reporter = self.rounds = self._log = None
-        self.task = self.answered_instead = None
+        self.task = self.nursery = self.answered_instead = None
 
     def thread_abandoned(self) -> None:
         """Called when a worker thread of the handler was abandoned and still runs."""
