@@ -27,7 +27,7 @@ from ..transports.host_checks import host_checks_for
 from ..transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
 from ..transports.http.connection import HttpConnection
 from ..transports.http.heads import HttpBounds, RequestHead
-from ..transports.http.phases import ConnectionPhase
+from ..transports.http.responses import ConnectionPhase
 from .inspection import Era, Inspection
 from .runs import InvalidPageRequest, error_text
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.transports.http import phases
-from trio_mcp.transports.http.phases import ConnectionLife, ConnectionPhase, ConnectionStep, IllegalConnectionStep
+from trio_mcp.transports.http import responses
+from trio_mcp.transports.http.responses import ConnectionLife, ConnectionPhase, ConnectionStep, IllegalConnectionStep
 
 P, S = ConnectionPhase, ConnectionStep
 
@@ -70,9 +70,9 @@ def test_http_connection_changes_its_phase_only_by_steps_listed_in_the_phase_tab
 
 
 def test_phase_table_of_http_connections_in_the_docstring_matches_the_code() -> None:
-    assert phases.__doc__ is not None
+    assert responses.__doc__ is not None
     rule, head, _, *rows = [
-        line for line in phases.__doc__.splitlines() if line.startswith(("=", *P._member_names_, "phase"))
+        line for line in responses.__doc__.splitlines() if line.startswith(("=", *P._member_names_, "phase"))
     ]
     starts = [place for place, sign in enumerate(rule) if sign == "=" and rule[place - 1 : place] != "="]
     cells = [[row[start : start + 10].strip() for start in starts] for row in rows if not row.startswith("=")]

@@ -15,9 +15,8 @@ from ...concurrency.wakeups import Sleeper
 from ..streams import drop_tracebacks, receiver, until_broken
 from .application import Admitted, Answer, DeferredDecision, HttpApplication, UnservedBody, do_nothing
 from .heads import BadRequest, HttpBounds, RequestHead
-from .phases import ConnectionPhase, ConnectionStep
 from .requests import RequestReader
-from .responses import CONTINUE, HttpResponse, ResponseWriter
+from .responses import CONTINUE, ConnectionPhase, ConnectionStep, HttpResponse, ResponseWriter
 
 _NO_ROOM: Final = "incomplete requests take too many bytes; try again later"
 _AT_ONCE: Final = 16
