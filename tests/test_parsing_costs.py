@@ -47,7 +47,7 @@ from trio_mcp.server.offers.uris import UriTemplate, _encoded, check_length, nor
 from trio_mcp.serving.http.endpoint import RequestAdmission
 from trio_mcp.serving.http.responses import Cors, EndpointSettings
 from trio_mcp.transports.host_checks import host_checks_for
-from trio_mcp.transports.http.heads import BadRequest, HttpBounds, RequestHead
+from trio_mcp.transports.http.application import BadRequest, HttpBounds, RequestHead
 from trio_mcp.transports.http.requests import RequestReader
 from trio_mcp.transports.http_client.connection import BadResponse, Reply
 from trio_mcp.transports.http_client.connection import read_head as read_answer

@@ -24,9 +24,17 @@ from ..runtime.limits import Limits
 from ..serving.http.asgi_requests import Receive, Scope, Send
 from ..serving.http.routes import RouteRequest, RouteResponse, Routes
 from ..transports.host_checks import host_checks_for
-from ..transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
+from ..transports.http.application import (
+    Admitted,
+    Answer,
+    HeadDecision,
+    HttpApplication,
+    HttpBounds,
+    RequestHead,
+    ResponseHandle,
+    UnservedBody,
+)
 from ..transports.http.connection import HttpConnection
-from ..transports.http.heads import HttpBounds, RequestHead
 from ..transports.http.responses import ConnectionPhase
 from .inspection import Era, Inspection
 from .runs import InvalidPageRequest, error_text

@@ -14,9 +14,16 @@ import trio
 from trio.testing import memory_stream_pair
 
 from trio_mcp.concurrency.fair_share import Caller, HeldBytes, SharedBytes
-from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision, ResponseHandle, UnservedBody
+from trio_mcp.transports.http.application import (
+    Admitted,
+    Answer,
+    HeadDecision,
+    HttpBounds,
+    RequestHead,
+    ResponseHandle,
+    UnservedBody,
+)
 from trio_mcp.transports.http.connection import HttpConnection
-from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 
 TEXT = b"Content-Type: text/plain\r\n"
 

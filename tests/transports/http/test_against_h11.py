@@ -14,7 +14,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from trio_mcp.transports.http.heads import BadRequest, HttpBounds
+from trio_mcp.transports.http.application import BadRequest, HttpBounds
 from trio_mcp.transports.http.requests import RequestReader
 
 LAXER = {

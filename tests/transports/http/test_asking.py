@@ -8,8 +8,7 @@ import pytest
 import trio
 from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
 
-from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
-from trio_mcp.transports.http.heads import HttpBounds, RequestHead
+from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision, HttpBounds, RequestHead
 
 UNKNOWN = Answer(401, TEXT, b"who are you?")
 

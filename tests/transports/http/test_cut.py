@@ -14,9 +14,8 @@ from tests.transports.http.clients import TEXT, App, Exchange, Pieces, later, se
 from tests.transports.http.test_requests import head
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
 
-from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
+from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision, HttpBounds, RequestHead
 from trio_mcp.transports.http.connection import HttpConnection
-from trio_mcp.transports.http.heads import HttpBounds, RequestHead
 from trio_mcp.transports.http.responses import answer_bytes, chunk, stream_head
 
 POST = head(b"Content-Length: 5") + b"hello"

@@ -11,9 +11,8 @@ from tests.transports.http.clients import TEXT, App, Exchange, Pieces, later, re
 from tests.transports.http.test_requests import head
 from trio.testing import memory_stream_pair
 
-from trio_mcp.transports.http.application import Answer
+from trio_mcp.transports.http.application import Answer, HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
-from trio_mcp.transports.http.heads import HttpBounds
 
 POST = head(b"Content-Length: 5") + b"hello"
 BIG = b"x" * 8_000_000

@@ -11,8 +11,7 @@ import trio
 from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
 from tests.transports.http.test_requests import HOSTILE, head
 
-from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision
-from trio_mcp.transports.http.heads import HttpBounds, RequestHead
+from trio_mcp.transports.http.application import Admitted, Answer, HeadDecision, HttpBounds, RequestHead
 
 LONG = head(b"Content-Length: 100000000")
 CHUNKED = head(b"Transfer-Encoding: chunked")

@@ -13,8 +13,8 @@ from tests.transports.http.test_requests import HOSTILE, head
 
 from trio_mcp import Server
 from trio_mcp.transports.http import requests
-from trio_mcp.transports.http.heads import BadRequest, HeadCache, HttpBounds, RequestHead
-from trio_mcp.transports.http.requests import RequestReader, read_head
+from trio_mcp.transports.http.application import BadRequest, HttpBounds, RequestHead
+from trio_mcp.transports.http.requests import HeadCache, RequestReader, read_head
 
 BOUNDS = HttpBounds()
 REPEATED = head(b"Content-Type: application/json", b"content-length: 10", b"Authorization: Bearer a", b"X: 1", b"X: 2")

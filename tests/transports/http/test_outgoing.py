@@ -7,8 +7,7 @@ from tests.transports.http.clients import TEXT, App, Pieces, serving, socket_pai
 from tests.transports.vanishing import needs_filters, vanish
 from trio.testing import memory_stream_pair
 
-from trio_mcp.transports.http.application import Answer
-from trio_mcp.transports.http.heads import HttpBounds
+from trio_mcp.transports.http.application import Answer, HttpBounds
 from trio_mcp.transports.http.responses import OutgoingBytes, answer_bytes
 
 

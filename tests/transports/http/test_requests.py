@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
-from trio_mcp.transports.http.heads import BadRequest, HttpBounds, RequestHead
+from trio_mcp.transports.http.application import BadRequest, HttpBounds, RequestHead
 from trio_mcp.transports.http.requests import RequestReader
 
 LINE = b"POST /mcp HTTP/1.1\r\n"

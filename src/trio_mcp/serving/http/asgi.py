@@ -20,8 +20,7 @@ from ...diagnostics.log import log_in_thread
 from ...protocol.types.server_cards import CATALOG_PATH
 from ...server.servable import Running, Servable, check_servable, end_tasks, running_with
 from ...transports.host_checks import host_checks_for
-from ...transports.http.application import Admitted, Answer, DeferredDecision, UnservedBody
-from ...transports.http.heads import BadRequest, RequestHead
+from ...transports.http.application import Admitted, Answer, BadRequest, DeferredDecision, RequestHead, UnservedBody
 from ..process import recorder_of
 from .asgi_requests import (
     AsgiBody,

@@ -16,13 +16,15 @@ from ...concurrency.nurseries import open_service_nursery
 from ...transports.http.application import (
     Admitted,
     Answer,
+    BadRequest,
     DeferredDecision,
+    HttpBounds,
+    RequestHead,
     ResponseBody,
     ResponseHandle,
     UnservedBody,
     do_nothing,
 )
-from ...transports.http.heads import BadRequest, HttpBounds, RequestHead
 from ...transports.http.requests import check_headers
 
 Scope: TypeAlias = MutableMapping[str, Any]

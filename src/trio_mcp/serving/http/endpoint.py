@@ -25,8 +25,15 @@ from ...runtime.peer import Auth, PrincipalId
 from ...runtime.requests.admission import leaves_memory
 from ...server.servable import Running
 from ...server.server import RunningServer
-from ...transports.http.application import Admitted, Answer, HeadDecision, HttpApplication, ResponseHandle, UnservedBody
-from ...transports.http.heads import RequestHead
+from ...transports.http.application import (
+    Admitted,
+    Answer,
+    HeadDecision,
+    HttpApplication,
+    RequestHead,
+    ResponseHandle,
+    UnservedBody,
+)
 from ..callers import CallersByAddress, RemoteEnd, scope_check, share_proofs, unread_bytes, warn_of_unchecked_scopes
 from .exchanges import HttpRequest, refuses_scopes
 from .responses import (

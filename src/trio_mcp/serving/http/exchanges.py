@@ -25,8 +25,7 @@ from ...runtime.peer import Auth, CheckScopes, Headers, Peer, PrincipalId
 from ...server.servable import Running, connection_to, scopes_of
 from ...state.connection import ConnectionState
 from ...state.events import Event
-from ...transports.http.application import Answer, ResponseHandle
-from ...transports.http.heads import RequestHead
+from ...transports.http.application import Answer, RequestHead, ResponseHandle
 from ...transports.sse import STREAM_HEADERS, events
 from ..callers import InsufficientScope, insufficient_scope
 from .responses import JSON, JSON_HEADERS, RETRY_AFTER, STREAM, empty, error, lines_of, status_of_refusal, unavailable

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...runtime.transport import Tracer, Tracing
     from ...server.servable import Running
     from ...state.requests import InboundRequest, OutboundRequest
-    from ...transports.http.heads import RequestHead
+    from ...transports.http.application import RequestHead
     from .responses import EndpointSettings
 
 _SESSION_ID: Final = b"mcp-session-id: "

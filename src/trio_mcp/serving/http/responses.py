@@ -21,8 +21,7 @@ from ...jsonrpc.messages import ErrorResponse, RequestId
 from ...lazy import lazy_pattern
 from ...runtime.replies import error_line
 from ...transports.host_checks import HostChecks
-from ...transports.http.application import Answer
-from ...transports.http.heads import RequestHead
+from ...transports.http.application import Answer, RequestHead
 from ..callers import TrustedProxies
 
 if TYPE_CHECKING:

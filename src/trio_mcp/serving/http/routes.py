@@ -22,8 +22,7 @@ import trio
 from ...classes import frozen
 from ...jsonrpc.codec import encode_value
 from ...runtime.limits import Limits
-from ...transports.http.application import Answer, ResponseHandle
-from ...transports.http.heads import RequestHead
+from ...transports.http.application import Answer, RequestHead, ResponseHandle
 from .asgi_requests import Receive, Scope, Send
 
 logger = logging.getLogger("trio_mcp")

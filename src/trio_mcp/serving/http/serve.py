@@ -20,8 +20,8 @@ from ...runtime.limits import Limits
 from ...runtime.outbox import LastFlush
 from ...server.servable import Running, Servable
 from ...transports.host_checks import HostChecks, host_checks_for
+from ...transports.http.application import HttpBounds
 from ...transports.http.connection import HttpConnection
-from ...transports.http.heads import HttpBounds
 from ...transports.sockets import unix_listener
 from ..accepting import (
     EndpointOptions,

@@ -26,8 +26,7 @@ from ...server.servable import Running, param_headers_of
 from ...state.events import Event, Refused, RequestReceived
 from ...state.requests import InboundRequest, unsupported_version
 from ...state.stateless import StatelessState
-from ...transports.http.application import ResponseHandle
-from ...transports.http.heads import RequestHead
+from ...transports.http.application import RequestHead, ResponseHandle
 from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, events
 from ..callers import token_expiry
 from .exchanges import FedConnection, HttpRequest, PostExchange, refuses_scopes

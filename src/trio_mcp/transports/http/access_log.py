@@ -9,9 +9,8 @@ from typing import Final, TypeAlias
 import trio
 
 from ...diagnostics.log import access_log
-from .application import Answer, HttpApplication, ResponseBody
+from .application import Answer, HttpApplication, HttpBounds, RequestHead, ResponseBody
 from .connection import HttpConnection
-from .heads import HttpBounds, RequestHead
 from .responses import HttpResponse
 
 _CLIENT_LEFT: Final = 499

@@ -13,8 +13,17 @@ import trio
 from ...concurrency.fair_share import UNCOUNTED, HeldBytes
 from ...concurrency.wakeups import Sleeper
 from ..streams import drop_tracebacks, receiver, until_broken
-from .application import Admitted, Answer, DeferredDecision, HttpApplication, UnservedBody, do_nothing
-from .heads import BadRequest, HttpBounds, RequestHead
+from .application import (
+    Admitted,
+    Answer,
+    BadRequest,
+    DeferredDecision,
+    HttpApplication,
+    HttpBounds,
+    RequestHead,
+    UnservedBody,
+    do_nothing,
+)
 from .requests import RequestReader
 from .responses import CONTINUE, ConnectionPhase, ConnectionStep, HttpResponse, ResponseWriter
 

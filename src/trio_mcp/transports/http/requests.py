@@ -12,7 +12,7 @@ from typing import Final
 import httptools
 
 from ...lazy import lazy_pattern
-from .heads import BadRequest, HeadCache, HttpBounds, RequestHead
+from .application import BadRequest, HttpBounds, RequestHead
 
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
 """Pattern of a request line: RFC 9112 section 3. A target has no fragment (section 3.2)."""
@@ -270,6 +270,55 @@ class ChunkedBody:
             raise BadRequest(
                 HTTPStatus.BAD_REQUEST, "the chunk sizes, chunk extensions and trailers of the body are too long"
             )
+
+
+_LENGTH: Final = lazy_pattern(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORECASE)
+_MOST_DIGITS: Final = 9
+_LONGEST_CACHED: Final = 4096
+"""Maximum number of bytes of a cached head, because there may be many idle connections."""
+
+
+class HeadCache:
+    """Caches the last request head of one connection.
+
+    The first head isn't cached, because many connections carry only one request, whose response is a stream.
+
+    Only the parsed bytes of a head are cached. The decision whether to serve it is made for each request.
+    """
+
+    __slots__ = ("_after", "_before", "_head", "_is_first")
+
+    def __init__(self) -> None:
+        self._head: RequestHead | None = None
+        self._before = self._after = b""
+        """The bytes of the head before and after the digits of its Content-Length."""
+        self._is_first = True
+
+    def lookup(self, raw: bytes) -> RequestHead | None:
+        """Return the cached request head if ``raw`` contains the same bytes. Otherwise return `None`.
+
+        The digits of the Content-Length may differ.
+        """
+        head, before, after = self._head, self._before, self._after
+        if head is None or not (raw.startswith(before) and raw.endswith(after)):
+            return None
+        digits = raw[len(before) : len(raw) - len(after)]
+        return _with_length(head, digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else None
+
+    def store(self, raw: bytes, head: RequestHead) -> None:
+        """Cache ``head``, the result of parsing the valid request head ``raw``."""
+        length = None if self._is_first or len(raw) > _LONGEST_CACHED else _LENGTH.search(raw)
+        self._is_first = False
+        if length is not None:
+            # Cache a copy, because the application may modify the headers that it receives.
+            self._head = _with_length(head, length[1])
+            self._before, self._after = raw[: length.start(1)], raw[length.end(1) :]
+
+
+def _with_length(head: RequestHead, digits: bytes) -> RequestHead:
+    """Return a copy of the request head with another Content-Length, whose value is ``digits``."""
+    headers = {**head.headers, "content-length": digits.decode("ascii")}
+    return RequestHead(head.method, head.target, head.path, headers, head.repeated, head.http_1_0)
 
 
 _MOST_EMPTY_LINES: Final = 8

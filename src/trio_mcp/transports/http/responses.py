@@ -39,8 +39,7 @@ from typing import Any, Final
 import trio
 
 from ..streams import drop_tracebacks, nowait_writer, unacknowledged
-from .application import Answer, ResponseBody, ResponseHandle, do_nothing
-from .heads import RequestHead
+from .application import Answer, RequestHead, ResponseBody, ResponseHandle, do_nothing
 
 _WRITE: Final = 64 * 1024
 
