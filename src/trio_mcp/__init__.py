@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from .skills.loading import SkillChanged
     from .tasks.settings import TaskSettings
     from .tasks.task_state import TaskCancelled
-    from .transports.process_tree import run_process_tree
+    from .transports.process import run_process_tree
 
 # fmt: off
 _NAMES: Final = {
@@ -103,7 +103,7 @@ _NAMES: Final = {
     ".serving.http.routes": "RouteRequest RouteResponse", ".serving.http.serve": "serve_http",
     ".serving.process": "serve_stdio serve_transport", ".serving.running": "run",
     ".serving.websocket": "serve_websocket", ".skills.loading": "SkillChanged", ".tasks.settings": "TaskSettings",
-    ".tasks.task_state": "TaskCancelled", ".transports.process_tree": "run_process_tree",
+    ".tasks.task_state": "TaskCancelled", ".transports.process": "run_process_tree",
 }
 """The public names by module. A module is imported when one of its names is first used: hosts start many servers, a
 server on stdio needs neither a client nor a network, and a client needs no server."""

@@ -35,13 +35,13 @@ from .bridging.calls import (
     METHOD_TABLES,
     BridgedItems,
     StartWork,
+    TrioPortal,
     call_contained,
     is_async,
     run_sync,
     with_contained,
 )
 from .bridging.event_loop import AsyncBridgedContext, run_in_trio, running_loop
-from .bridging.portal import TrioPortal
 from .bridging.views import (
     ChangesView,
     ClientView,

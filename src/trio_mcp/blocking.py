@@ -29,13 +29,13 @@ from .bridging.calls import (
     METHOD_TABLES,
     BridgedItems,
     StartWork,
+    TrioPortal,
     call_contained,
     is_async,
     run_blocking,
     run_sync,
     with_contained,
 )
-from .bridging.portal import TrioPortal
 from .bridging.views import (
     BridgedContext,
     ChangesView,

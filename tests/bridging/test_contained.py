@@ -16,8 +16,7 @@ from tests.bridging.seen import Seen, run, threads
 from tests.patience import PATIENCE
 
 from trio_mcp import RequestContext, Server, aio, blocking
-from trio_mcp.bridging.calls import run_blocking
-from trio_mcp.bridging.portal import TrioPortal
+from trio_mcp.bridging.calls import TrioPortal, run_blocking
 from trio_mcp.types import ElicitResult
 
 # From 3.12 on, Python warns of what is tested here.

@@ -13,8 +13,7 @@ from tests.bridging.seen import Seen, threads
 
 from trio_mcp import blocking
 from trio_mcp.bridging import calls
-from trio_mcp.bridging.calls import run_blocking
-from trio_mcp.bridging.portal import ThreadWork, TrioPortal
+from trio_mcp.bridging.calls import ThreadWork, TrioPortal, run_blocking
 
 
 @pytest.fixture(autouse=True)

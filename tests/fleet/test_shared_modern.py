@@ -24,7 +24,7 @@ from trio_mcp.auth import Principal
 from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.auth.signing import ProofKey
 from trio_mcp.fleet.messenger import LEASE_SECONDS, MessageRefused, ReplicaMessage, SealedMessenger
-from trio_mcp.fleet.retry_messages import (
+from trio_mcp.fleet.retry_receiver import (
     CANCEL,
     LINES,
     RETRY,

@@ -25,19 +25,22 @@ from ..runtime.cancellation import REMAINING_MS, CancelCause
 from ..stores.record_codec import decode_stored
 from ..stores.task_store import UnreadableRecord
 from .messenger import MessageRefused, Messenger, ReplicaDead, ReplicaMessage, SealedMessenger, logged_failure
-from .retry_messages import (
+from .retry_receiver import (
+    BATCH_WINDOW,
     CANCEL,
     CHECK,
     LINES,
     RETRY,
+    STORAGE_TIMEOUT,
     CancelMessage,
     CheckAck,
     CheckMessage,
     ForwardedAuth,
     LinesMessage,
     RetryMessage,
+    RetryReceiver,
+    replica_lost,
 )
-from .retry_receiver import BATCH_WINDOW, STORAGE_TIMEOUT, RetryReceiver, replica_lost
 
 if TYPE_CHECKING:
     from ..runtime.requests.host import RequestHost

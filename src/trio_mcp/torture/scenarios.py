@@ -20,8 +20,7 @@ from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject, as_object
 from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 from ..testing.scripted_peer import MissingMessage, ScriptedPeer, differences
-from ..transports.process import ProcessTransport
-from ..transports.process_tree import ProcessGroup
+from ..transports.process import ProcessGroup, ProcessTransport
 
 Level: TypeAlias = Literal["MUST", "SHOULD", "better"]
 """How strictly a scenario's behavior is required. MUST and SHOULD are words of the specification. ``better`` isn't

@@ -14,8 +14,8 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ...bridging.calls import TrioPortal
 from ...bridging.event_loop import AsyncBridgedContext, run_in_trio
-from ...bridging.portal import TrioPortal
 from ...concurrency.asyncio_thread import LoopTask
 from ...concurrency.contexts import asynccontextmanager
 from ...runtime.transport import ConnectionLost
