@@ -24,8 +24,7 @@ from ...runtime.peer import Peer, PrincipalId
 from ...server.servable import Running
 from ...server.server import RunningServer
 from ...server.sharing import Fleet
-from ...transports.http.replay_log import BadCursor, ReplayLog
-from ...transports.sse import STREAM_HEADERS, identified_events
+from ...transports.sse import STREAM_HEADERS, BadCursor, ReplayLog, identified_events
 from ..callers import token_expiry
 from .exchanges import FinishedStream, HttpRequest
 from .responses import busy, empty, invalid

@@ -12,8 +12,16 @@ from ...jsonrpc.messages import Notification, RequestId
 from ...protocol.fields import as_object
 from ...runtime.outbox import Outbox
 from ...transports.http.application import ResponseHandle
-from ...transports.http.replay_log import Replay, ReplayLog
-from ...transports.sse import KEEP_ALIVE, STREAM_HEADERS, identified_events, numbered_events, priming_event, retry_line
+from ...transports.sse import (
+    KEEP_ALIVE,
+    STREAM_HEADERS,
+    Replay,
+    ReplayLog,
+    identified_events,
+    numbered_events,
+    priming_event,
+    retry_line,
+)
 
 _MILLISECONDS: Final = 1000
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trio_mcp.concurrency.fair_share import Caller, SharedBytes
-from trio_mcp.transports.http.replay_log import BadCursor, ReplayLog
+from trio_mcp.transports.sse import BadCursor, ReplayLog
 
 KIB = 1024
 
