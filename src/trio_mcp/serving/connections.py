@@ -53,12 +53,12 @@ class ConnectionAcceptor(Protocol):
     """Accepts or rejects the clients of a transport with one MCP connection per stream."""
 
     async def accept(
-        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
+        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes, received: bytes
     ) -> AcceptedConnection | None:
         """Perform the transport's handshake on ``stream`` and authenticate the client.
 
         Return its connection, or `None` if the client was rejected. The transport's tasks run in ``nursery``, and
-        ``unread`` counts the bytes of incomplete messages.
+        ``unread`` counts the bytes of incomplete messages. ``received`` are bytes of the stream that were already read.
         """
         ...
 
@@ -85,8 +85,9 @@ async def serve_connections(
     ``greeting`` accepts clients, and ``gate`` authenticates them. ``trusted_proxies`` may connect on behalf of clients.
     """
 
-    def front(running: Running, _: trio.Nursery, recorder: Recorder | None) -> _MessageFront:
-        return _MessageFront(running, greeting, gate, trusted_proxies, recorder)
+    def front(running: Running, _: trio.Nursery, recorder: Recorder | None) -> Connections:
+        warn_of_unchecked_scopes(running, gate)
+        return Connections(running, greeting, trusted_proxies, recorder=recorder)
 
     await serve_streams(server, listen, front, task_status=task_status, **options)
 
@@ -115,19 +116,22 @@ class ConnectionQuota:
 class Connections:
     """Serves the MCP connections to ``running`` (the running server), one per stream. See `Front`.
 
-    Connections count against ``room``, by default a quota of their own, and the bytes of incomplete messages against
-    ``unread``. ``trusted_proxies`` may connect on behalf of clients. ``recorder`` records each connection.
+    ``greeting`` accepts or rejects the clients. Connections count against ``room``, by default a quota of their own,
+    and the bytes of incomplete messages against ``unread``. ``trusted_proxies`` may connect on behalf of clients.
+    ``recorder`` records each connection.
     """
 
     def __init__(
         self,
         running: Running,
+        greeting: ConnectionAcceptor,
         trusted_proxies: TrustedProxies | None = None,
         room: ConnectionQuota | None = None,
         unread: SharedBytes | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         self._running = running
+        self._greeting = greeting
         self._recorder = recorder
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, trusted_proxies)
@@ -176,20 +180,23 @@ class Connections:
         oldest.cancel(reason="the client has sent nothing, and its connection is needed for another client")
         return True
 
-    async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor) -> None:
-        """Serve the MCP connection on ``stream`` until it ends, if ``greeting`` accepts the client.
+    async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, received: bytes = b"") -> None:
+        """Serve the MCP connection on ``stream`` until it ends, if the client is accepted.
 
-        ``hop`` is the remote end of the stream. See `Front.serve`.
+        ``hop`` is the remote end of the stream, and ``received`` are bytes of the stream that were already read. See
+        `Front.serve`.
         """
         unread = self._unread.held_for(hop.connection(hop.here))
         try:
-            await self._serve(stream, hop, greeting, unread)
+            await self._serve(stream, hop, received, unread)
         finally:
             unread.release()
 
-    async def _serve(
-        self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor, unread: HeldBytes
-    ) -> None:
+    async def reject(self, stream: trio.abc.Stream) -> None:
+        """Close a new stream because the server has too many connections: see `ConnectionAcceptor.reject`."""
+        await self._greeting.reject(stream)
+
+    async def _serve(self, stream: trio.abc.Stream, hop: RemoteEnd, received: bytes, unread: HeldBytes) -> None:
         async with open_service_nursery("the connection has ended") as nursery:
             arrival: AcceptedConnection | None = None
             has_place: Caller | None = None
@@ -197,7 +204,7 @@ class Connections:
                 self._greeted[scope] = hop.here
                 try:
                     with peer_log_share(hop.here):
-                        arrival = await greeting.accept(stream, self._limits, nursery, unread)
+                        arrival = await self._greeting.accept(stream, self._limits, nursery, unread, received)
                 finally:
                     has_place = self._greeted.pop(scope, None)
             if arrival is None or has_place is None:
@@ -237,30 +244,6 @@ def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller],
 async def _expire_connection(connection: ServedConnection, until: float, expire: Callable[[], ConnectionLost]) -> None:
     await trio.sleep_until(until)
     connection.connection.lose(expire())
-
-
-class _MessageFront(Connections):
-    """Serves the accepted streams of a transport, with one MCP connection per stream (see `Front`). ``greeting``
-    accepts or rejects the clients."""
-
-    def __init__(
-        self,
-        running: Running,
-        greeting: ConnectionAcceptor,
-        gate: Gate | None,
-        trusted_proxies: TrustedProxies | None,
-        recorder: Recorder | None,
-    ) -> None:
-        super().__init__(running, trusted_proxies, recorder=recorder)
-        warn_of_unchecked_scopes(running, gate)
-        self._greeting = greeting
-
-    async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor | None = None) -> None:
-        await super().serve(stream, hop, greeting or self._greeting)
-
-    async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close a new stream because the server has too many connections: see `ConnectionAcceptor.reject`."""
-        await self._greeting.reject(stream)
 
 
 async def serve_tcp(
@@ -320,7 +303,7 @@ async def serve_unix(
 @frozen
 class _LineAcceptor:
     async def accept(
-        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
+        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes, received: bytes
     ) -> AcceptedConnection:
         transport = SocketLineTransport(stream, limits.max_message_bytes, unread)
         await transport.until_first()  # wait for the first whole message before the client counts as connected

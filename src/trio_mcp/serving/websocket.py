@@ -105,25 +105,21 @@ async def serve_websocket(
 
 @frozen
 class WebSocketAcceptor:
-    """Accepts clients that request a WebSocket at ``path``. If ``gate`` is given, it authenticates the clients.
-
-    ``received`` are bytes of the stream that were already read.
-    """
+    """Accepts clients that request a WebSocket at ``path``. If ``gate`` is given, it authenticates the clients."""
 
     path: str
     checks: HostChecks
     gate: Gate | None = None
-    received: bytes = b""
 
     async def accept(
-        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
+        self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes, received: bytes
     ) -> AcceptedConnection | None:
         """Respond to a client's upgrade request, and return the connection. Return `None` if the client was refused.
 
         See `ConnectionAcceptor.accept`.
         """
         try:
-            request = await read_upgrade(stream, self.received)
+            request = await read_upgrade(stream, received)
             check_upgrade(request, self.path, self.checks)
             auth = None if self.gate is None else await _admitted(self.gate, request)
         except Rejection as refused:

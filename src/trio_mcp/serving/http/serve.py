@@ -221,7 +221,6 @@ class HttpFront:
         access_log: bool = False,
     ) -> None:
         self._has_access_log = access_log
-        self._settings = settings
         self._bounds = bounds_of(running.limits)
         room = ConnectionQuota(running.limits.max_connections)
         self._endpoint = endpoint_to(running, settings, nursery, recordings, room.free)
@@ -232,8 +231,11 @@ class HttpFront:
         room.count(self._connections)
         self._websockets: Connections | None = None
         if websocket:
-            recorder = None if recordings is None else recordings.recorder
-            self._websockets = Connections(running, settings.trusted_proxies, room, self._endpoint.unread, recorder)
+            from ..websocket import WebSocketAcceptor  # see `_refuse`
+
+            recorder, unread = None if recordings is None else recordings.recorder, self._endpoint.unread
+            greeting = WebSocketAcceptor(settings.path, settings.checks, settings.gate)
+            self._websockets = Connections(running, greeting, settings.trusted_proxies, room, unread, recorder)
         self._is_ending = False
         self._left = trio.lowlevel.ParkingLot()
         """Parking lot of the task that waits until no connection is left."""
@@ -286,10 +288,7 @@ class HttpFront:
         if self._websockets is None:
             await _refuse(stream, HTTPStatus.NOT_FOUND, "there is no WebSocket here")
         else:
-            from ..websocket import WebSocketAcceptor  # see `_refuse`
-
-            greeting = WebSocketAcceptor(self._settings.path, self._settings.checks, self._settings.gate, received)
-            await self._websockets.serve(stream, hop, greeting)
+            await self._websockets.serve(stream, hop, received)
 
     async def reject(self, stream: trio.abc.Stream) -> None:
         """Respond with status 503, because the server has too many connections: see `Front.reject`."""
