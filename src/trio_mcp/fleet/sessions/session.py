@@ -21,14 +21,13 @@ import trio
 
 from ...concurrency.fair_share import Caller
 from ...jsonrpc.codec import decode, decode_value
-from ...jsonrpc.errors import INTERNAL_ERROR
 from ...jsonrpc.messages import Batch, Message, Notification, Unreadable
 from ...protocol.revisions import REVISIONS
 from ...runtime.cancellation import CancelCause
 from ...runtime.peer import Peer, PrincipalId
 from ...server.connection import ServerConnection
 from ...serving.http.exchanges import HttpRequest
-from ...serving.http.responses import empty, error, unavailable
+from ...serving.http.responses import empty, unavailable
 from ...serving.http.session_exchange import ClientSession, SessionExchange
 from ...state.connection import ConnectionState
 from ..messenger import logged_failure
@@ -348,10 +347,8 @@ class SharedSession(ClientSession):
     async def _run_used(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
             await function(*args, posted)
-        except Exception:  # an exception here must affect only this HTTP request
-            logger.exception("an HTTP request failed")
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
-            posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
+        except Exception:
+            posted.fail()
         finally:
             self._uses -= 1
             self._left.unpark_all()

@@ -9,7 +9,6 @@ import logging
 import math
 import secrets
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Final, TypeVar
 
 import attrs
@@ -17,12 +16,11 @@ import msgspec
 import trio
 
 from ...jsonrpc.codec import encode_value
-from ...jsonrpc.errors import INTERNAL_ERROR
 from ...jsonrpc.messages import Request, Unreadable
 from ...protocol.fields import as_object
 from ...runtime.peer import PrincipalId
 from ...serving.http.exchanges import HttpRequest
-from ...serving.http.responses import error, unavailable
+from ...serving.http.responses import unavailable
 from ...serving.http.session import FleetSessions
 from ...stores.shared import StoredSession
 from ...stores.task_store import HintsLost
@@ -136,10 +134,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             logger.debug("a session could not be read: %s", failed)
             words = str(failed) if isinstance(failed, SessionStateUnreadable) else UNREACHABLE_TEXT
             posted.response.answer(unavailable(words, posted.extra))
-        except Exception:  # an exception here must affect only this HTTP request
-            logger.exception("an HTTP request failed")
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
-            posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
+        except Exception:
+            posted.fail()
         finally:
             self._poll_schedule -= 1
             self._looked_up.unpark_all()

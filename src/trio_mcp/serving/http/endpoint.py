@@ -3,7 +3,6 @@ single task checks all timeouts of an endpoint, so that requests need no timers 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -14,7 +13,7 @@ import trio
 from ...auth.resource_server.refusals import Refusal
 from ...concurrency.fair_share import HeldBytes
 from ...jsonrpc.codec import decode, skipped
-from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST
+from ...jsonrpc.errors import INVALID_REQUEST
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
 from ...jsonrpc.sizes import HEAVIEST, weight_of
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
@@ -60,8 +59,6 @@ if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
     from .routes import RouteRun, Routes
     from .session import FleetSessions
-
-logger = logging.getLogger("trio_mcp")
 
 _ANYBODY: Final = Admitted()
 _MAX_ACCEPTED: Final = 100
@@ -327,9 +324,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._get(request)
             else:
                 self._delete(request)
-        except Exception:  # a bug in this package, which must affect only this request
-            logger.exception("an HTTP request failed")
-            response.answer(error(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR, "Internal error", extra))
+        except Exception:
+            request.fail()
 
     def _post(self, request: HttpRequest) -> None:
         if len(request.body) >= _WORTH_WEIGHING and self._lacks_memory(request):

@@ -3,6 +3,7 @@ event stream. `FedConnection` is an MCP connection whose messages arrive in POST
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ import trio
 
 from ...classes import define
 from ...concurrency.fair_share import Caller
-from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
+from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...jsonrpc.messages import Batch, Message, Notification, Request
 from ...protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY
 from ...runtime.cancellation import CancelCause
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
     from ...auth.resource_server.refusals import Refusal
     from ...state.requests import InboundRequest
+
+logger = logging.getLogger("trio_mcp")
 
 
 @define(eq=False)
@@ -61,6 +64,13 @@ class HttpRequest:
         return Peer(
             session_id, headers, self.principal, self.auth, self.caller, check_scopes=self.check_scopes, user=user
         )
+
+    def fail(self) -> None:
+        """Log the current exception, a bug in this package, which must affect only this request. Respond with status
+        500, unless a response was already started."""
+        logger.exception("an HTTP request failed")
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        self.response.answer(error(status, INTERNAL_ERROR, "Internal error", self.extra))
 
 
 def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
