@@ -13,7 +13,7 @@ from tests.bridging.seen import Seen, threads
 
 from trio_mcp import blocking
 from trio_mcp.bridging import calls
-from trio_mcp.bridging.calls import ThreadWork, TrioPortal, run_blocking
+from trio_mcp.bridging.calls import BridgedCall, TrioPortal, run_blocking
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def ctrl_c_raises() -> Iterator[None]:
     assert threads() == []
 
 
-def begin_interrupted(work: ThreadWork) -> TrioPortal:
+def begin_interrupted(work: BridgedCall[Any]) -> TrioPortal:
     thread = TrioPortal.start(work)
     signal.raise_signal(signal.SIGINT)
     return thread
@@ -58,7 +58,7 @@ def test_blocking_client_is_closed_if_ctrl_c_arrives_while_it_opens(
 
 
 def test_blocking_call_raises_immediately_if_its_thread_cannot_be_started() -> None:
-    def fail(_: ThreadWork) -> TrioPortal:
+    def fail(_: BridgedCall[Any]) -> TrioPortal:
         raise RuntimeError("no more threads")
 
     async def nothing() -> None: ...

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -37,17 +37,6 @@ T = TypeVar("T")
 
 _PATIENCE: Final = 10.0
 """How many seconds the interpreter waits at its exit for clients that weren't closed."""
-
-
-class ThreadWork(Protocol):
-    """Interface of the work that the trio thread does for a caller."""
-
-    async def run(self) -> None:
-        """Do the work in the trio thread. Raises no exception except `trio.Cancelled`, if the work is cancelled from
-        outside."""
-
-    def finish(self) -> None:
-        """Report to the caller that the work has ended completely. Raises nothing."""
 
 
 class TrioPortal:
@@ -70,7 +59,7 @@ class TrioPortal:
         self._ready.wait()
 
     @classmethod
-    def start(cls, work: ThreadWork) -> TrioPortal:
+    def start(cls, work: BridgedCall[Any]) -> TrioPortal:
         """Start ``work`` in the trio thread of this process, and return the `TrioPortal` of the thread."""
         with cls._lock:
             thread = cls._current
@@ -104,7 +93,7 @@ class TrioPortal:
             self._ready.set()
             await self._idle.wait()
 
-    async def _run_work(self, work: ThreadWork) -> None:
+    async def _run_work(self, work: BridgedCall[Any]) -> None:
         try:
             await work.run()
         finally:
@@ -200,7 +189,8 @@ class BridgedCall(Generic[T]):
     # Methods that run in the trio thread
 
     async def run(self) -> None:
-        """Run the call in the trio thread: see `ThreadWork.run`."""
+        """Run the call in the trio thread. Raises no exception except `trio.Cancelled`, if the call is cancelled from
+        outside."""
         with self._scope:
             try:
                 self._results.append(await self._function())
@@ -214,7 +204,7 @@ class BridgedCall(Generic[T]):
                     raise cancelled from None
 
     def finish(self) -> None:
-        """Report the end of the call to the caller: see `ThreadWork.finish`."""
+        """Report to the caller that the call has ended completely. Raises nothing."""
         self.is_over = True
         with suppress(RuntimeError):
             self._deliver(None)
@@ -384,7 +374,7 @@ class OpenContext(Generic[T]):
         if not self.portal.is_inherited:
             self.portal.run_soon(self._closing.set)
 
-    def start(self, work: ThreadWork) -> TrioPortal:
+    def start(self, work: BridgedCall[Any]) -> TrioPortal:
         """Start ``work`` in the trio thread, like `TrioPortal.start`.
 
         The work ends at the latest when the context manager exits. Raises `RuntimeError` in a fork of the process.
@@ -394,7 +384,7 @@ class OpenContext(Generic[T]):
             work.finish()
         return self.portal
 
-    def _start(self, work: ThreadWork) -> None:
+    def _start(self, work: BridgedCall[Any]) -> None:
         if self._nursery is None:
             work.finish()
         else:
@@ -404,14 +394,14 @@ class OpenContext(Generic[T]):
 _POLL_INTERVAL: Final = 1.0
 
 
-async def _run_work(work: ThreadWork) -> None:
+async def _run_work(work: BridgedCall[Any]) -> None:
     try:
         await work.run()
     finally:
         work.finish()
 
 
-StartWork: TypeAlias = Callable[[ThreadWork], TrioPortal]
+StartWork: TypeAlias = Callable[[BridgedCall[Any]], TrioPortal]
 """A function that starts work in the trio thread: `TrioPortal.start` or `OpenContext.start`."""
 
 
@@ -443,7 +433,7 @@ class EnteredContext(Generic[T]):
         self._was_entered = True
         return self._manager()
 
-    def start(self, work: ThreadWork) -> TrioPortal:
+    def start(self, work: BridgedCall[Any]) -> TrioPortal:
         """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
         assert self._context is not None, "it was entered"
         return self._context.start(work)
