@@ -125,11 +125,6 @@ class Link:
         lost."""
         return self._subscriptions.gaps
 
-    @property
-    def address(self) -> str:
-        """The hosts and ports of Redis, without credentials."""
-        return str(self._address)
-
     async def script(self, script: Script, keys: Sequence[Value], args: Sequence[Value] = ()) -> Any:
         """Run the Lua script ``script`` in Redis, and return its result: numbers, bytes, `None`, or lists of these.
 

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import trio
 
@@ -238,6 +238,23 @@ class SQLitePart:
         kind, writer = SESSION if stream is None else STREAM, self._hints.writer
         insert = "INSERT INTO changes (id, writer, kind, stream) VALUES (?, ?, ?, ?)"
         insert_change(connection, insert, session, writer, kind, stream)
+
+
+class WatchedSQLitePart(SQLitePart, Generic[T]):
+    """A part of the storage whose changes are reported to the readers of ``queues``."""
+
+    def __init__(self, database: Database, hints: HintPoller, queues: HintQueues[T]) -> None:
+        super().__init__(database, hints)
+        self._queues = queues
+
+    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[T | HintsLost]]:
+        """Open a stream of notifications about changes. See `SessionDirectory.watch`."""
+        return self._hints.watch(self._queues)
+
+    def _notify_if_changed(self, hint: T, has_changed: bool) -> bool:
+        if has_changed:
+            self._queues.notify([hint])
+        return has_changed
 
 
 class SQLiteTasks(DatabaseTaskStore):

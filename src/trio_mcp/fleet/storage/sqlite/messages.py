@@ -6,7 +6,6 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import trio
@@ -17,12 +16,12 @@ from ....stores.record_codec import decode_columns, encoded
 from ....stores.shared import CHANGES_LIMIT, MAX_MESSAGE_BYTES, ChangeCursor, ChangeHint, ChangesSince
 from ....stores.sqlite_database import Database, has_row, snapshot
 from ....stores.task_store import HINTS_LOST, HintsLost
-from .hints import EXPIRING, HintPoller, SQLitePart, changed_since, cursor_of, sweep
+from .hints import EXPIRING, HintPoller, SQLitePart, WatchedSQLitePart, changed_since, cursor_of, sweep
 
 _MOST_DIGITS: Final = 18
 
 
-class SQLiteChangeLog(SQLitePart):
+class SQLiteChangeLog(WatchedSQLitePart[ChangeHint]):
     """Stores changes of tools, resources and prompts in a SQLite file. A position in this log is the file's id and a
     record's number. See `ChangeLog`."""
 
@@ -66,10 +65,6 @@ class SQLiteChangeLog(SQLitePart):
                 return ChangesSince(here, list(changed))
 
         return await self._database.read(since)
-
-    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of the changes that any replica records. See `ChangeLog.watch`."""
-        return self._hints.watch(self._hints.changes)
 
 
 def _number_of(cursor: ChangeCursor, file: bytes) -> int | None:

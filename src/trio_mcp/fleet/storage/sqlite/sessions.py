@@ -4,8 +4,7 @@ their streams."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -15,8 +14,8 @@ from ....concurrency.fair_share import leaves_enough
 from ....stores.record_codec import LINES, SESSION, STREAM, decode_columns, decoded, encoded
 from ....stores.shared import FINISHED_STREAMS_LIMIT, StoredEvents, StoredSession, StoredStream
 from ....stores.sqlite_database import has_row
-from ....stores.task_store import HintsLost, StoreFull
-from .hints import SQLitePart, sweep
+from ....stores.task_store import StoreFull
+from .hints import WatchedSQLitePart, sweep
 
 _COUNT: Final = """
 SELECT (SELECT sessions FROM session_total) - (SELECT count(*) FROM sessions WHERE until <= :now),
@@ -73,7 +72,7 @@ def _largest_caller(connection: sqlite3.Connection, now: int) -> bytes | None:
     return None
 
 
-class SQLiteSessionDirectory(SQLitePart):
+class SQLiteSessionDirectory(WatchedSQLitePart[str]):
     """Stores MCP sessions in a SQLite file. See `SessionDirectory`."""
 
     async def open(
@@ -151,15 +150,6 @@ class SQLiteSessionDirectory(SQLitePart):
             return bool(ended)
 
         return self._notify_if_changed(session_id, await self._database.write(end))
-
-    def _notify_if_changed(self, session_id: str, has_changed: bool) -> bool:
-        if has_changed:
-            self._hints.sessions.notify([session_id])
-        return has_changed
-
-    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
-        """Open a stream of the ids of changed sessions. See `SessionDirectory.watch`."""
-        return self._hints.watch(self._hints.sessions)
 
 
 _BEGIN: Final = "INSERT INTO streams (log, name, holder, request_id) VALUES (?, ?, ?, ?)"
@@ -280,7 +270,7 @@ class _SessionLog:
         return decode_columns("events", [line for (line,) in rows], LINES)
 
 
-class SQLiteEventLog(SQLitePart):
+class SQLiteEventLog(WatchedSQLitePart[tuple[str, str]]):
     """Stores SSE events in a SQLite file. See `EventLog`."""
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
@@ -316,7 +306,7 @@ class SQLiteEventLog(SQLitePart):
             return attrs.evolve(found.stored, holder=holder)
 
         taken = await self._database.write(take)
-        self._hints.events.notify([(session_id, stream)])
+        self._queues.notify([(session_id, stream)])
         return taken
 
     async def append(
@@ -352,7 +342,7 @@ class SQLiteEventLog(SQLitePart):
                 self._insert_hint(connection, encoded(session_id), encoded(stream))
             return True
 
-        return self._notify_if_changed(session_id, stream, await self._database.write(append))
+        return self._notify_if_changed((session_id, stream), await self._database.write(append))
 
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
@@ -370,7 +360,7 @@ class SQLiteEventLog(SQLitePart):
             self._insert_hint(connection, encoded(session_id), encoded(stream))
             return True
 
-        return self._notify_if_changed(session_id, stream, await self._database.write(finish))
+        return self._notify_if_changed((session_id, stream), await self._database.write(finish))
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
         """Return an SSE stream with its stored events after the event ``number``. See `EventLog.read_after`."""
@@ -396,20 +386,11 @@ class SQLiteEventLog(SQLitePart):
 
         await self._database.write(forget)
 
-    def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of notifications about changed SSE streams. See `EventLog.watch`."""
-        return self._hints.watch(self._hints.events)
-
     def _find(
         self, connection: sqlite3.Connection, session_id: str, stream: str
     ) -> tuple[_SessionLog, _StreamRow | None]:
         log = _SessionLog(connection, encoded(session_id), self._now())
         return log, log.find(stream)
-
-    def _notify_if_changed(self, session_id: str, stream: str, has_changed: bool) -> bool:
-        if has_changed:
-            self._hints.events.notify([(session_id, stream)])
-        return has_changed
 
 
 def _new_stream(name: str, holder: str, request_id: bytes) -> StoredStream:

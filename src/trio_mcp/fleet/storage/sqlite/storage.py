@@ -103,7 +103,7 @@ class SQLiteStorage(FleetStorage):
             opened.push_async_callback(database.aclose)
             opened.push_async_callback(states.aclose)
             replica = new_replica_id()
-            hints = HintPoller(database, replica, self._poll_interval)
+            hints, of_state = HintPoller(database, replica, self._poll_interval), HintPoller(states, replica, math.inf)
             await _retry_until_available(location.path, hints.start)
             services = await opened.enter_async_context(open_service_nursery("the replica has left what it shares"))
             services.start_soon(hints.run)
@@ -111,13 +111,13 @@ class SQLiteStorage(FleetStorage):
                 id=replica,
                 secret=secret,
                 tasks=SQLiteTasks(database, secrets, hints),
-                sessions=SQLiteSessionDirectory(database, hints),
-                events=SQLiteEventLog(database, hints),
-                changes=SQLiteChangeLog(database, hints),
+                sessions=SQLiteSessionDirectory(database, hints, hints.sessions),
+                events=SQLiteEventLog(database, hints, hints.events),
+                changes=SQLiteChangeLog(database, hints, hints.changes),
                 courier=SQLiteCourier(database, hints, replica),
                 replay_guard=SQLiteReplayGuard(database),
                 rate_limits=SQLiteRateLimits(database),
-                state=SQLiteSessionDirectory(states, HintPoller(states, replica, math.inf)),
+                state=SQLiteSessionDirectory(states, of_state, of_state.sessions),
             )
 
     async def _enter(self, name: str) -> tuple[Location, bytes]:
