@@ -78,10 +78,10 @@ print([name for name in module.__all__ if not hasattr(module, name)])
 def test_internal_modules_can_be_inspected_without_extras(site: Path) -> None:
     code = """
 import inspect, pydoc
-from trio_mcp.auth.resource_server import jwt, keys, proof_checks
+from trio_mcp.auth.resource_server import keys, proof_checks, verifiers
 from trio_mcp.openapi import arguments, document, responses, tools
 from trio_mcp.skills import folder
-for module in (jwt, keys, proof_checks, arguments, document, responses, tools, folder):
+for module in (keys, proof_checks, verifiers, arguments, document, responses, tools, folder):
     for name, value in inspect.getmembers(module):
         inspect.getmembers(value), inspect.unwrap(value) if callable(value) else None
     pydoc.render_doc(module)

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from trio_mcp.auth.fetching import FetchFailed, HttpFetcher, UrlRules, is_public
-from trio_mcp.auth.resource_server.verification import fetcher_for
+from trio_mcp.auth.resource_server.verifiers import fetcher_for
 
 REMOTE = UrlRules.for_server("https://mcp.example.com/mcp")
 LOCAL = UrlRules.for_server("http://127.0.0.1:8000/mcp")

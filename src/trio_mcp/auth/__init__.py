@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from .oauth_client.browser import OnVisit
     from .oauth_client.grants import AuthMethod, PreregisteredClient
     from .oauth_client.machine_clients import ClientCredentials, EnterpriseManaged, WorkloadIdentity
-    from .resource_server.introspection import IntrospectionVerifier
-    from .resource_server.jwt import JWTVerifier
     from .resource_server.protected import OnAuthenticated, Protected, Satisfies
     from .resource_server.verification import BuiltInVerifier, Verifier, VerifierUnavailable, Verify, VerifyingObject
+    from .resource_server.verifiers import IntrospectionVerifier, JWTVerifier
     from .storage.files import FileTokenStorage
     from .storage.keyrings import KeyringTokenStorage
     from .storage.records import (
@@ -37,7 +36,7 @@ _NAMES: Final = {
     ".oauth_client.authorization_code": "OAuth", ".oauth_client.browser": "OnVisit",
     ".oauth_client.grants": "AuthMethod PreregisteredClient",
     ".oauth_client.machine_clients": "ClientCredentials EnterpriseManaged WorkloadIdentity",
-    ".resource_server.introspection": "IntrospectionVerifier", ".resource_server.jwt": "JWTVerifier",
+    ".resource_server.verifiers": "IntrospectionVerifier JWTVerifier",
     ".resource_server.protected": "OnAuthenticated Protected Satisfies",
     ".resource_server.verification": "BuiltInVerifier Verifier VerifierUnavailable Verify VerifyingObject",
     ".storage.files": "FileTokenStorage", ".storage.keyrings": "KeyringTokenStorage",

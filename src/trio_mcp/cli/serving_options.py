@@ -235,9 +235,9 @@ def _protected(
         raise click.UsageError("--issuer needs --resource: the URL of the server, as clients write it")
     keys = None if jwks is None or "://" in jwks else _key_set(Path(jwks))
     with CommandError.instead_of(ImportError, ValueError):  # ImportError: the extra that checks tokens isn't installed
-        from ..auth.resource_server.jwt import JWTVerifier
         from ..auth.resource_server.keys import ASYMMETRIC
         from ..auth.resource_server.protected import Protected
+        from ..auth.resource_server.verifiers import JWTVerifier
 
         verifier = JWTVerifier(
             audience=audiences or None,

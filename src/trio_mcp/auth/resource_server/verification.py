@@ -1,8 +1,8 @@
 """Finds the principal of an access token, from the token's signed claims or with a request to its issuer.
 
 All verifiers of this package share the classes here: the checked claims of a token, and the principal that follows from
-them (RFC 7519 section 4.1, RFC 9068); the parts of a signed token or proof, which aren't trusted yet (RFC 7515 section
-3.1); and the fetcher for requests to an issuer.
+them (RFC 7519 section 4.1, RFC 9068); and the parts of a signed token or proof, which aren't trusted yet (RFC 7515
+section 3.1).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -25,9 +25,6 @@ from ...lazy import lazy_pattern
 from ...protocol.fields import as_object
 from ...runtime.peer import Principal
 from ...transports.http_client.origins import is_local_host, split_url
-
-if TYPE_CHECKING:
-    from ..fetching import Fetcher
 
 logger = logging.getLogger("trio_mcp")
 
@@ -343,20 +340,3 @@ def _object(text: bytes) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise Untrusted("a part of the token is not a JSON object")
     return cast("dict[str, Any]", value)
-
-
-_ISSUER_DEADLINE: Final = 10.0
-"""The number of seconds within which an issuer has to respond."""
-
-
-def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
-    """Return a fetcher for ``url``, and for the URLs that the response from ``url`` names.
-
-    The fetcher allows ``https`` URLs. It allows ``http`` URLs at ``trusted_http_hosts``, and on this machine if ``url``
-    is also on this machine. Raises `ValueError` if ``url`` is forbidden.
-    """
-    from ..fetching import HttpFetcher, UrlRules
-
-    # Allow plain HTTP to the trusted hosts, because the author of this server has chosen these hosts and the URL.
-    rules = attrs.evolve(UrlRules.for_server(url), trusted_http_hosts=trusted_http_hosts)
-    return HttpFetcher(rules, deadline=_ISSUER_DEADLINE)
