@@ -21,8 +21,16 @@ from ...lazy import lazy_pattern
 from ...runtime.peer import Auth, Headers, Principal
 from ...transports.http_client.origins import host_names, origin_of
 from .refusals import USED_BEFORE, Refusal, Refusals, broken, unavailable
-from .tokens import TokenCheck, log_defect
-from .verification import BuiltInVerifier, Untrusted, Verifier, Verify, check_issuer, check_url
+from .verification import (
+    BuiltInVerifier,
+    TokenCheck,
+    Untrusted,
+    Verifier,
+    Verify,
+    check_issuer,
+    check_url,
+    log_defect,
+)
 
 if TYPE_CHECKING:
     from ...stores.shared import ReplayGuard
