@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from .resource_server.protected import OnAuthenticated, Protected, Satisfies
     from .resource_server.verification import BuiltInVerifier, Verifier, VerifierUnavailable, Verify, VerifyingObject
     from .resource_server.verifiers import IntrospectionVerifier, JWTVerifier
-    from .storage.files import FileTokenStorage
-    from .storage.keyrings import KeyringTokenStorage
+    from .storage.persistent import FileTokenStorage, KeyringTokenStorage
     from .storage.records import (
         IssuerRecord,
         MemoryTokenStorage,
@@ -39,7 +38,7 @@ _NAMES: Final = {
     ".resource_server.verifiers": "IntrospectionVerifier JWTVerifier",
     ".resource_server.protected": "OnAuthenticated Protected Satisfies",
     ".resource_server.verification": "BuiltInVerifier Verifier VerifierUnavailable Verify VerifyingObject",
-    ".storage.files": "FileTokenStorage", ".storage.keyrings": "KeyringTokenStorage",
+    ".storage.persistent": "FileTokenStorage KeyringTokenStorage",
     ".storage.records": (
         "IssuerRecord MemoryTokenStorage RegisteredClient StoredAuthorization TokenStorage TokenStorageFailed Tokens"
     ),

@@ -334,11 +334,11 @@ class SignIn:
 def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
     """Return the token storage that the option --tokens specifies."""
     if tokens == "keyring":
-        from ..auth.storage.keyrings import KeyringTokenStorage
+        from ..auth.storage.persistent import KeyringTokenStorage
 
         return KeyringTokenStorage()
     if tokens == "file":
-        from ..auth.storage.files import FileTokenStorage
+        from ..auth.storage.persistent import FileTokenStorage
         from ..auth.storage.records import TokenStorageFailed
 
         try:

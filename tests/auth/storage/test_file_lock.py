@@ -14,7 +14,7 @@ import trio
 from tests.auth.storage.places import URL, record
 
 from trio_mcp.auth import FileTokenStorage
-from trio_mcp.auth.storage.files import PrivateFolder, file_lock, unlock
+from trio_mcp.auth.storage.persistent import PrivateFolder, file_lock, unlock
 
 COUNTING = """
 import sys, trio

@@ -10,7 +10,7 @@ import trio
 
 from ...auth.fetching import HttpFetcher, UrlRules
 from ...auth.oauth_client.authorization_code import OAuth, sign_out
-from ...auth.storage.files import FileTokenStorage
+from ...auth.storage.persistent import FileTokenStorage
 from ...auth.storage.records import TokenStorageFailed
 from ...connecting.credentials import can_sign_in, resource_at
 from ...connecting.targets import Address, Target
