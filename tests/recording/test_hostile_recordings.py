@@ -14,7 +14,7 @@ import pytest
 import trio
 from tests.instructions import instructions_of
 
-from trio_mcp import Command, Server, open_memory, open_stdio
+from trio_mcp import Client, Command, Server, open_memory, open_stdio
 from trio_mcp.recording.entries import BadRecording, read_recording
 from trio_mcp.recording.recorder import Recorder
 from trio_mcp.recording.svg import svg
@@ -295,3 +295,23 @@ async def test_replay_succeeds_if_the_server_prints_text_after_the_last_response
         pass
     for texts in (["done"], ["done", "", "exiting", "[]"]):
         await assert_replays(path, Command([*command, *texts]))
+
+
+async def test_replay_to_a_client_raises_bad_recording_for_a_damaged_line(tmp_path: Path) -> None:
+    path, server = tmp_path / "calls.jsonl", Server("s")
+
+    @server.tool
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    async def use(client: Client) -> None:
+        for name in ("Ann", "Bob"):
+            await client.call_tool("greet", {"name": name})
+
+    async with open_memory(server, record=path) as client:
+        await use(client)
+    await assert_replays(path, use)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join((*lines[:-3], "{damaged\n", *lines[-3:])))
+    with pytest.raises(BadRecording, match=f"line {len(lines) - 2}:"):
+        await assert_replays(path, use)

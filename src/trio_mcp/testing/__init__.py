@@ -20,12 +20,12 @@ from .faults import (
     RandomFaults,
 )
 from .recording_context import RecordedTask, RecordingContext, SentMessage, in_turn
-from .replaying import assert_replays
 from .scripted_peer import MissingMessage, Pattern, ScriptedPeer, Transcript, UnexpectedMessage
 from .scripted_sides import (
     Script,
     ScriptedClient,
     ScriptedServer,
+    assert_replays,
     open_scripted_client,
     open_scripted_process,
     open_scripted_server,

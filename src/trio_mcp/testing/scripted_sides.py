@@ -1,11 +1,13 @@
 """ScriptedClient and ScriptedServer: a test acts as one side of a connection, message by message, to test the other
 side.
 
-The openers run a scripted side in memory, or over the standard input and output of a process.
+The openers run a scripted side in memory, or over the standard input and output of a process. `assert_replays` plays
+one side of a recording, and so uses the recording as a regression test of a server or client.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack
@@ -16,17 +18,21 @@ from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.misuse import async_with_only
+from ..concurrency.misuse import async_with_only, check_keywords
 from ..concurrency.nurseries import open_service_nursery
 from ..connecting.memory import open_server
 from ..connecting.stdio import Command, open_process
+from ..connecting.targets import Address, open_messages
 from ..jsonrpc.errors import METHOD_NOT_FOUND
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, PROTOCOL_VERSION, SERVER_INFO
 from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
+from ..recording.comparing import Difference
+from ..recording.entries import BadRecording, Recorded, read_recording
+from ..recording.replay import opening_of, replay
 from ..runtime.limits import DEFAULT_LIMITS
-from ..runtime.transport import Transport
+from ..runtime.transport import Transport, framed
 from ..server.servable import Servable
 from ..transports.lines import memory_transports
 from ..transports.process import TextSink
@@ -350,3 +356,70 @@ async def serve_scripted_stdio(script: Script, *, patience: float = 10.0) -> Non
         server = ScriptedServer(channel, patience=patience)
         await script(server)
         await server.read_to_end()
+
+
+async def assert_replays(
+    recording: str | os.PathLike[str],
+    server: Servable | Command | Address | Callable[[Client], Awaitable[object]],
+    *,
+    patience: float = 10.0,
+    **options: Unpack[ClientOptions],
+) -> None:
+    """Replay one side of ``recording`` to a server or client, and assert that it answers with the recorded messages.
+
+        await assert_replays("calls.jsonl", server)
+
+    A server gets the messages of the recorded client. It runs in this process, is started as a child process, or
+    listens at an address. A function is a client, and gets the messages of the recorded server. It is called with a
+    `Client`, which is opened with ``options`` and in the revision of the recording::
+
+        async def use(client: Client) -> None:
+            await client.call_tool("now")
+
+        await assert_replays("calls.jsonl", use)
+
+    A message can be up to ``patience`` seconds late. ``trio-mcp replay`` does the same from a shell.
+
+    Raises:
+        AssertionError: messages differ from the recording; the text lists them.
+        BadRecording: the recording is invalid.
+        OSError: the recording can't be read.
+    """
+    check_keywords(assert_replays, options)
+    recorded = read_recording(recording)
+    if isinstance(server, Command | Address):
+        async with open_messages(server, opening_of(recorded).modern) as transport:
+            differences = await replay(recorded, transport, patience=patience)
+    elif callable(server):
+        differences = await _played_to_client(recorded, server, patience, options)
+    else:
+        ours, theirs = memory_transports()
+        async with open_server(server, theirs):
+            differences = await replay(recorded, ours, patience=patience)
+    assert not differences, "\n".join(map(str, differences))
+
+
+async def _played_to_client(
+    recorded: Recorded, use: Callable[[Client], Awaitable[object]], patience: float, options: ClientOptions
+) -> list[Difference]:
+    opening = opening_of(recorded)
+    by_recording: ClientOptions = {"era": "modern" if opening.legacy is None else "legacy"}
+    if opening.legacy is not None:
+        by_recording["revision"] = opening.legacy
+    differences: list[Difference] = []
+    failures: list[Exception] = []
+
+    async def play(server: ScriptedServer) -> None:
+        try:
+            differences.extend(await replay(recorded, framed(server._channel), side="server", patience=patience))
+        except (BadRecording, OSError) as error:
+            failures.append(error)
+
+    try:
+        # Wait for the end of the recording without a limit, since each of its messages may take `patience` seconds.
+        async with open_scripted_server(play, patience=math.inf, **{**by_recording, **options}) as client:
+            await use(client)
+    finally:
+        if failures:  # raise the real cause, because the client only reports that its connection ended
+            raise failures[0]
+    return differences
