@@ -24,7 +24,7 @@ from tests.serving.http.scenes import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, RequestContext
-from trio_mcp.stores.memory_sessions import MemorySessionDirectory
+from trio_mcp.stores.memory import MemorySessionDirectory
 from trio_mcp.stores.task_store import HINTS_LOST
 
 OLDEST = "2025-03-26"

@@ -8,8 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp.fleet.storage.memory import MemoryStorage
-from trio_mcp.stores.memory import TrioClock
-from trio_mcp.stores.memory_sessions import Expiring
+from trio_mcp.stores.memory import Expiring, TrioClock
 from trio_mcp.stores.shared import StoredSession
 from trio_mcp.stores.task_store import new_mark
 from trio_mcp.testing.stores.event_log_limits import open_stream

@@ -13,8 +13,7 @@ import attrs
 
 from ...classes import define
 from ...concurrency.contexts import asynccontextmanager
-from ...stores.memory import MemoryTaskStore, TrioClock
-from ...stores.memory_sessions import Expiring, MemorySessionDirectory
+from ...stores.memory import Expiring, MemorySessionDirectory, MemoryTaskStore, TrioClock
 from ...stores.shared import (
     CHANGES_LIMIT,
     FINISHED_STREAMS_LIMIT,

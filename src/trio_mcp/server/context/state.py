@@ -21,8 +21,7 @@ from ...jsonrpc.errors import INVALID_REQUEST, CodedError
 from ...runtime.limits import DEFAULT_LIMITS, Limits
 from ...runtime.requests.host import RequestHost
 from ...runtime.requests.scope import RequestScope
-from ...stores.memory import TrioClock
-from ...stores.memory_sessions import MemorySessionDirectory
+from ...stores.memory import MemorySessionDirectory, TrioClock
 from ...stores.sealing import BadSeal, KeyRing
 from ...stores.shared import SessionDirectory
 from ...stores.task_store import StoreFull, UnreadableRecord, new_mark

@@ -23,8 +23,7 @@ from trio_mcp.fleet.storage.redis import messages, storage
 from trio_mcp.fleet.storage.redis import sessions as redis_sessions
 from trio_mcp.fleet.storage.redis import task_store as redis_tasks
 from trio_mcp.fleet.storage.redis.link import Script
-from trio_mcp.stores.memory import MemoryTaskStore
-from trio_mcp.stores.memory_sessions import MemorySessionDirectory
+from trio_mcp.stores.memory import MemorySessionDirectory, MemoryTaskStore
 from trio_mcp.stores.shared import SECRET_BYTES
 from trio_mcp.stores.task_store import HintQueues, Outcome, TaskPhase, TaskStore
 from trio_mcp.testing.stores.task_store_records import record
