@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from .serving.running import run
     from .serving.websocket import serve_websocket
     from .skills.loading import SkillChanged
-    from .tasks.settings import TaskSettings
+    from .tasks.records import TaskSettings
     from .tasks.task_state import TaskCancelled
     from .transports.process import run_process_tree
 
@@ -102,7 +102,7 @@ _NAMES: Final = {
     ".serving.http.asgi": "http_app", ".serving.http.cards": "Card",
     ".serving.http.routes": "RouteRequest RouteResponse", ".serving.http.serve": "serve_http",
     ".serving.process": "serve_stdio serve_transport", ".serving.running": "run",
-    ".serving.websocket": "serve_websocket", ".skills.loading": "SkillChanged", ".tasks.settings": "TaskSettings",
+    ".serving.websocket": "serve_websocket", ".skills.loading": "SkillChanged", ".tasks.records": "TaskSettings",
     ".tasks.task_state": "TaskCancelled", ".transports.process": "run_process_tree",
 }
 """The public names by module. A module is imported when one of its names is first used: hosts start many servers, a

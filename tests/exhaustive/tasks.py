@@ -35,8 +35,7 @@ from tests.exhaustive.task_parties import NEW, Operation, Run, TaskPlan, content
 
 from trio_mcp.stores.task_store import Outcome, TaskPhase, TaskRecord
 from trio_mcp.tasks import transitions
-from trio_mcp.tasks.records import TaskRecords
-from trio_mcp.tasks.settings import TaskSettings
+from trio_mcp.tasks.records import TaskRecords, TaskSettings
 from trio_mcp.tasks.transitions import RunPhase, RunStep, phase_after
 
 __all__ = ["TaskWorld"]

@@ -11,7 +11,7 @@ import trio
 from trio_mcp import Client, Server, open_memory
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.stores.task_store import TaskStore
-from trio_mcp.tasks.settings import TaskSettings
+from trio_mcp.tasks.records import TaskSettings
 from trio_mcp.types import ElicitResult
 
 __all__ = ["LEASE", "Caller", "calling", "settings"]

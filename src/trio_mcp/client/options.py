@@ -21,7 +21,6 @@ from ..protocol.types.lifecycle import ClientCapabilities, Implementation
 from ..protocol.types.notifications import ChangedList, LogParams
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, Root
 from ..runtime.limits import DEFAULT_LIMITS, Limits
-from ..tasks.settings import TaskSettings
 from .cache import CachePartition, ResponseCache
 from .timeouts import KeepAlive
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from ..protocol.methods import Method
     from ..recording.recorder import Recorder
+    from ..tasks.records import TaskSettings
 
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
 """A function that answers a ``sampling/createMessage`` request with the client's model."""

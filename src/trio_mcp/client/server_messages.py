@@ -38,8 +38,8 @@ from .options import ClientSettings
 if TYPE_CHECKING:
     from ..runtime.outbound import Outbound
     from ..runtime.requests.host import RequestHost
+    from ..tasks.records import TaskSettings
     from ..tasks.request_task import RequestTask
-    from ..tasks.settings import TaskSettings
 
 _COMPLETE: Final = "notifications/elicitation/complete"
 _LOG: Final = "notifications/message"

@@ -19,8 +19,7 @@ from .offers.tools import Tools
 if TYPE_CHECKING:
     from ..concurrency.nurseries import ServiceNursery
     from ..tasks.host import TaskHost
-    from ..tasks.records import TaskRecords
-    from ..tasks.settings import TaskSettings
+    from ..tasks.records import TaskRecords, TaskSettings
     from ..tasks.task_methods import CoreMethods, ExtensionMethods
     from .middleware import MiddlewareChains
 
@@ -67,7 +66,7 @@ class RunningTasks:
         if self._host is None:
             from ..tasks.host import TaskHost  # lazy import: servers without MCP tasks start faster
             from ..tasks.record_writers import OutcomeReplies
-            from ..tasks.settings import DEFAULT_TASKS
+            from ..tasks.records import DEFAULT_TASKS
 
             work = _ToolTaskHandler(self._tools, self._lifespan, self._middleware)
             outcomes, settings = OutcomeReplies(expose_errors=self._expose_errors), self._settings or DEFAULT_TASKS

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from ..protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
     from ..stores.shared import Replica
     from ..stores.task_store import TaskStore
-    from ..tasks.records import TaskRecords
-    from ..tasks.settings import TaskSettings
+    from ..tasks.records import TaskRecords, TaskSettings
     from .calling.provider import Provider
     from .context.tasks import StoredTasks
     from .middleware import MiddlewareChains
@@ -511,7 +510,7 @@ def store_tasks_in(server: Server, store: TaskStore) -> None:
 
 
 def _settings_with(settings: TaskSettings | None, store: TaskStore) -> TaskSettings:
-    from ..tasks.settings import DEFAULT_TASKS  # lazy import: most servers have no MCP tasks
+    from ..tasks.records import DEFAULT_TASKS  # lazy import: most servers have no MCP tasks
 
     return attrs.evolve(settings or DEFAULT_TASKS, store=store)
 

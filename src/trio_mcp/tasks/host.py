@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from ..runtime.requests.host import RequestHandler, RequestHost
     from ..state.connection import ConnectionState
     from .leases import ClaimedLease, Leases
-    from .records import Transition
-    from .settings import TaskSettings
+    from .records import TaskSettings, Transition
 
 _HURRIED_GRACE: Final = 0.3
 _SHORT_TIME: Final = 5.0

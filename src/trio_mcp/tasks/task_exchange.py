@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..runtime.requests.scope import RequestScope
     from ..state.connection import ConnectionState
     from .host import TaskHost
-    from .settings import TaskSettings
+    from .records import TaskSettings
 
 _IN_THE_RECORD: Final = InputRequest("roots/list")
 """Placeholder for the text of each input request that is stored in the task record. It saves memory, because ten

@@ -32,7 +32,7 @@ from .records import TaskRecords
 
 if TYPE_CHECKING:
     from ..runtime.outbox import Owner
-    from .settings import TaskSettings
+    from .records import TaskSettings
 
 _DONE = EmptyResult()
 
