@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     from .server.middleware import MiddlewareFunction
     from .server.offering import RootsChanged
     from .server.offers.apps import AppsSettings
-    from .server.offers.skill_offers import SkillOptions
+    from .server.offers.skills import SkillOptions
     from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions, Visible
     from .server.servable import CustomServer, Servable
     from .server.server import Lifespan
@@ -160,8 +160,7 @@ _NAMES: Final = {
     ".server.context.client_data": "ElicitAnswer", ".server.context.state": "CallerState StateValue WorkerState",
     ".server.context.tasks": "CallerTasks StoredTasks TaskContext TaskOutcome TaskPage WorkerTask WorkerTasks",
     ".server.context.worker_context": "WorkerLog", ".server.middleware": "MiddlewareFunction",
-    ".server.offering": "RootsChanged", ".server.offers.apps": "AppsSettings",
-    ".server.offers.skill_offers": "SkillOptions",
+    ".server.offering": "RootsChanged", ".server.offers.apps": "AppsSettings", ".server.offers.skills": "SkillOptions",
     ".server.options": "PromptOptions ResourceOptions SamplingOptions ToolOptions Visible",
     ".server.servable": "CustomServer Servable", ".server.server": "Lifespan",
     ".serving.accepting": "ServingOptions SocketListeners WebSocketOptions", ".serving.http.asgi": "HTTPApp",
