@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .runtime.limits import Limits
     from .runtime.transport import ConnectionLost, HTTPError, Transport
     from .server.calling.media import Audio, File, Image
-    from .server.calling.provider import Provide
+    from .server.calling.provided import Provide
     from .server.calling.results import error_result, text_result
     from .server.context.input_required import InputRequired
     from .server.context.logs import ClientLogHandler
@@ -92,7 +92,7 @@ _NAMES: Final = {
     ".proxying.gateway": "gateway", ".proxying.proxy": "proxy", ".recording.recorder": "Recorder",
     ".runtime.calls": "Progress", ".runtime.cancellation": "CancelCause Cancellation", ".runtime.limits": "Limits",
     ".runtime.transport": "ConnectionLost HTTPError Transport", ".server.calling.media": "Audio File Image",
-    ".server.calling.provider": "Provide", ".server.calling.results": "error_result text_result",
+    ".server.calling.provided": "Provide", ".server.calling.results": "error_result text_result",
     ".server.context.input_required": "InputRequired", ".server.context.logs": "ClientLogHandler",
     ".server.context.request_context": "RequestContext", ".server.context.worker_context": "WorkerContext",
     ".server.large_results": "keep_large_results", ".server.middleware": "Next ServerRequest",

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..stores.shared import Replica
     from ..stores.task_store import TaskStore
     from ..tasks.records import TaskRecords, TaskSettings
-    from .calling.provider import Provider
+    from .calling.provided import Provider
     from .context.tasks import StoredTasks
     from .middleware import MiddlewareChains
     from .sharing import Fleet, SharedStorage

@@ -39,7 +39,7 @@ from ..context.request_context import GetTaskHost, LiveContext
 from ..options import PromptOptions, is_context
 
 if TYPE_CHECKING:
-    from .provider import Provide, Provider
+    from .provided import Provide, Provider
 
 
 class BadArguments(ValueError):
@@ -313,9 +313,9 @@ def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | N
                 f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
             )
     # If the module that defines `Provide` was never imported, the parameter can't have a `Provide`.
-    if f"{__package__}.provider" not in sys.modules:
+    if f"{__package__}.provided" not in sys.modules:
         return None
-    from .provider import provide_of
+    from .provided import provide_of
 
     return provide_of(name, parameter, hint)
 
