@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from .server.calling.provided import Provide
     from .server.calling.results import error_result, text_result
     from .server.context.input_required import InputRequired
-    from .server.context.logs import ClientLogHandler
-    from .server.context.request_context import RequestContext
+    from .server.context.request_context import ClientLogHandler, RequestContext
     from .server.context.worker_context import WorkerContext
     from .server.large_results import keep_large_results
     from .server.middleware import Next, ServerRequest
@@ -93,10 +92,10 @@ _NAMES: Final = {
     ".runtime.calls": "Progress", ".runtime.cancellation": "CancelCause Cancellation", ".runtime.limits": "Limits",
     ".runtime.transport": "ConnectionLost HTTPError Transport", ".server.calling.media": "Audio File Image",
     ".server.calling.provided": "Provide", ".server.calling.results": "error_result text_result",
-    ".server.context.input_required": "InputRequired", ".server.context.logs": "ClientLogHandler",
-    ".server.context.request_context": "RequestContext", ".server.context.worker_context": "WorkerContext",
-    ".server.large_results": "keep_large_results", ".server.middleware": "Next ServerRequest",
-    ".server.offers.apps": "Apps",
+    ".server.context.input_required": "InputRequired",
+    ".server.context.request_context": "ClientLogHandler RequestContext",
+    ".server.context.worker_context": "WorkerContext", ".server.large_results": "keep_large_results",
+    ".server.middleware": "Next ServerRequest", ".server.offers.apps": "Apps",
     ".server.offers.resources": "ResourceNotFound", ".server.offers.skills": "Skills", ".server.options": "CacheHints",
     ".server.server": "Server", ".serving.callers": "TrustedProxies", ".serving.connections": "serve_tcp serve_unix",
     ".serving.http.asgi": "http_app", ".serving.http.cards": "Card",

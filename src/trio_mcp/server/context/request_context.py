@@ -2,11 +2,12 @@
 
 The class itself is passive, for tests: it is never cancelled, drops notifications, refuses requests to the client, and
 keeps no state. Test fakes override single members. `LiveContext` is the context of a real request; `worker_context`
-adapts the members for threads.
+adapts the members for threads. `ClientLogHandler` sends log records of the standard library's `logging` to the client.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overloa
 import trio
 
 from ...concurrency.misuse import check_keywords
-from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, CodedError
+from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, CodedError, NotSerializable
 from ...jsonrpc.messages import RequestId
 from ...protocol.converters import NotExpressible, unstructure
 from ...protocol.errors import CapabilityMissing, MethodUnavailable
@@ -29,11 +30,10 @@ from ...runtime.cancellation import Cancellation
 from ...runtime.peer import Auth
 from ...runtime.requests.reports import RequestLog
 from ...runtime.requests.rounds import ask_client
-from ...runtime.requests.scope import RequestScope
+from ...runtime.requests.scope import RequestScope, current_request
 from ..options import ContextNames, L_co, SamplingOptions
 from .client_data import COMPLETE, ElicitAnswer, Form, should_notify_completion, typed, typed_text
 from .input_required import AS_TASK, ask_as_task, bad_answer, checked_params, needed_for, no_back_channel, structured
-from .logs import SilentLog
 
 if TYPE_CHECKING:
     from ...protocol.extensions import Extension, ExtensionNotification, ExtensionRequest
@@ -48,6 +48,14 @@ C = TypeVar("C")
 GetTaskHost: TypeAlias = "Callable[[], TaskHost] | None"
 """Function that returns the host that runs the server's MCP tasks, and creates the host when it is first called. `None`
 if the server has no tasks."""
+
+
+_LEVELS = (
+    (logging.CRITICAL, "critical"),
+    (logging.ERROR, "error"),
+    (logging.WARNING, "warning"),
+    (logging.INFO, "info"),
+)
 
 
 class RequestContext(ContextNames[L_co]):
@@ -602,6 +610,22 @@ class RequestContext(ContextNames[L_co]):
         return scope.standing_still(ask) if method == "elicitation/create" and scope.has_time_limit else ask
 
 
+class SilentLog(RequestLog):
+    """A log that sends nothing to the client."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
+        """Send nothing to the client, and return `False`."""
+        return False
+
+
 class LiveContext(RequestContext[Any]):
     """The `RequestContext` of a running request. Its values come from the request's `RequestScope`."""
 
@@ -620,3 +644,42 @@ def scope_of(ctx: RequestContext[Any]) -> RequestScope:
     """
     assert ctx._live is not None, "handlers of extensions run for requests alone"
     return ctx._live
+
+
+class ClientLogHandler(logging.Handler):
+    """A `logging.Handler` that sends each log record to the client of the current request.
+
+        logging.getLogger("myapp").addHandler(ClientLogHandler())
+
+    Records made in child tasks and worker threads of a request belong to that request. Records made outside of
+    requests, and this package's own records, are not sent. The handler never blocks: if the outbox is full, the record
+    is dropped and counted in ``dropped``.
+    """
+
+    def __init__(self, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self.dropped = 0
+        """The number of log records that were dropped, for example because an outbox was full."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a log record to the client of the current request. See `logging.Handler.emit`."""
+        scope = current_request.get(None)
+        if scope is None or record.name.partition(".")[0] == "trio_mcp":
+            return
+        try:
+            text = self.format(record)
+        except Exception:
+            self.handleError(record)
+            return
+        level = next((name for number, name in _LEVELS if record.levelno >= number), "debug")
+        if not scope.runner.trio_run.call_soon(self._send, scope, level, text, record.name):
+            self.dropped += 1
+
+    def _send(self, scope: RequestScope, level: str, text: str, name: str) -> None:
+        try:
+            sent = scope.log.log_nowait(level, text, name) or not scope.log._admits(level)
+        except NotSerializable:
+            sent = False
+        if not sent:
+            self.dropped += 1
+            scope.runner.load.dropped_logs += 1
