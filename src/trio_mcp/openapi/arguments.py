@@ -20,9 +20,9 @@ from urllib.parse import quote, unquote
 
 from ..classes import frozen
 from ..jsonrpc.codec import encode_value
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from . import httpx2
-from .document import APIOperation, Document, is_json, items_of, legal_name, members_of
+from .document import APIOperation, Document, is_json, items_of, legal_name
 from .schemas import LateValidator, Schemas
 
 _LOCATIONS: Final = ("path", "query", "header", "cookie")
@@ -136,15 +136,15 @@ class Body:
         if is_json(self.media_type):
             return {"content": encode_value(value), "headers": kind}
         if self.media_type == "application/x-www-form-urlencoded":
-            pairs = [pair for name, member in members_of(value).items() for pair in self._form(name, member)]
+            pairs = [pair for name, member in as_object(value).items() for pair in self._form(name, member)]
             return {"content": "&".join(pairs).encode(), "headers": kind}
         if self.media_type == "multipart/form-data":
-            return {"files": [*self._parts(members_of(value))]}
+            return {"files": [*self._parts(as_object(value))]}
         text = _text(value)
         return {"content": text.encode() if _is_text(self.media_type) else _bytes(self.argument, text), "headers": kind}
 
     def _form(self, name: str, value: Any) -> Iterator[str]:
-        told = members_of(self.styles.get(name))
+        told = as_object(self.styles.get(name))
         style = str(told.get("style", "form"))
         if isinstance(value, dict) and "style" not in told:
             value = encode_value(value).decode()
@@ -155,7 +155,7 @@ class Body:
         for name, value in form.items():
             if name in names:
                 continue
-            told = members_of(self.styles.get(name)).get("contentType")
+            told = as_object(self.styles.get(name)).get("contentType")
             kind = told if isinstance(told, str) and "," not in told and "*" not in told else None
             items, filenames = _listed(value), _listed(form.get(self.files.get(name, "")))
             for item, filename in zip_longest(items, filenames[: len(items)]):
@@ -311,10 +311,10 @@ class ArgumentReader:
 
     def _parameter(self, data: JSONObject, base: str, properties: JSONObject, required: list[str]) -> Parameter:
         name, place = data["name"], data["in"]
-        content = members_of(data.get("content"))
+        content = as_object(data.get("content"))
         schema: Any = data.get("schema", {})
         for media in content.values():
-            schema = members_of(media).get("schema", {})
+            schema = as_object(media).get("schema", {})
         made = self.schemas.converted(schema, base)
         argument = _argument(name, place, properties)
         properties[argument] = _described(made, data)
@@ -327,7 +327,7 @@ class ArgumentReader:
 
     def _body(self, operation: APIOperation, properties: JSONObject, required: list[str]) -> Body | None:
         data, base = self._document.follow(operation.data.get("requestBody"), operation.base)
-        kinds = {kind.partition(";")[0].strip().lower(): kind for kind in members_of(data.get("content"))}
+        kinds = {kind.partition(";")[0].strip().lower(): kind for kind in as_object(data.get("content"))}
         if not kinds:
             return None
         chosen = min(kinds, key=_preference)
@@ -346,7 +346,7 @@ class ArgumentReader:
         properties[argument] = _described(schema, data)
         if data.get("required") is True:
             required.append(argument)
-        return Body(argument, chosen, files, members_of(media.get("encoding")))
+        return Body(argument, chosen, files, as_object(media.get("encoding")))
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
         """Return the form's schema ``schema``, changed so that files are base64 text. Each file gets another property
@@ -355,11 +355,11 @@ class ArgumentReader:
         Also returns a mapping from each file's property to the property with its file name.
         """
         form = self.schemas.resolved(schema)
-        parts = members_of(members_of(form).get("properties"))
+        parts = as_object(as_object(form).get("properties"))
         files: JSONObject = {}
         names: dict[str, str] = {}
         for name, part in parts.items():
-            plain = members_of(self.schemas.resolved(part))
+            plain = as_object(self.schemas.resolved(part))
             item = self.schemas.resolved(plain.get("items"))
             filename: JSONObject = {"type": "string"}
             if _is_file(plain):
@@ -381,7 +381,7 @@ class ArgumentReader:
 
 
 def _is_file(schema: Any) -> bool:
-    said = members_of(schema)
+    said = as_object(schema)
     return said.get("format") == "binary" or ("contentMediaType" in said and "contentEncoding" not in said)
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from ..classes import frozen
 from ..jsonrpc.sizes import is_too_deep
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.inlining import at_pointer
 from ..server.calling.results import to_plain
 from . import httpx2
@@ -67,11 +67,6 @@ def legal_name(text: str, taken: Collection[str]) -> str:
         number += 1
         unique = f"{name[: _LONGEST_NAME - 8]}_{number}"
     return unique
-
-
-def members_of(value: Any) -> JSONObject:
-    """Return ``value`` if it is a JSON object. Otherwise return an empty mapping."""
-    return dict(cast("JSONObject", value)) if isinstance(value, dict) else {}
 
 
 def is_json(media_type: str) -> bool:
@@ -133,7 +128,7 @@ class Document:
         Also return the URI of the document that contains this object.
         """
         for _ in range(_HOPS):
-            members = members_of(value)
+            members = as_object(value)
             if not isinstance(members.get("$ref"), str):
                 return members, base
             value, base, _ = self.target(members["$ref"], base)
@@ -156,14 +151,14 @@ class Document:
     def operations(self) -> Iterator[APIOperation]:
         """Yield all operations in the order of the OpenAPI document. Each operation has a unique name."""
         taken: set[str] = set()
-        for path, value in members_of(self.root.get("paths")).items():
+        for path, value in as_object(self.root.get("paths")).items():
             if not path.startswith("/"):  # an extension
                 continue
             item, base = self.follow(value, "")
             for method in _METHODS:
                 if method not in item:
                     continue
-                data = members_of(item[method])
+                data = as_object(item[method])
                 said: Any = data.get("operationId")
                 given = said if isinstance(said, str) else None
                 name = legal_name(given if given is not None else f"{method}{path}", taken)
@@ -193,7 +188,7 @@ class Document:
             return home, ""
         servers, removal = found[0]
         try:
-            urls = [home.join(_expanded(members_of(server), variables)) for server in servers]
+            urls = [home.join(_expanded(as_object(server), variables)) for server in servers]
         except httpx2.InvalidURL as error:
             raise ValueError(f"the server URL cannot be used: {error}") from None
         url = next((url for url in urls if url.origin == home.origin), urls[0])
@@ -202,10 +197,10 @@ class Document:
 
 def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
     """Return the URL of ``server`` with its variables replaced by ``variables``, or by the defaults in the document."""
-    known = members_of(server.get("variables"))
+    known = as_object(server.get("variables"))
 
     def value_of(found: re.Match[str]) -> str:
-        variable = members_of(known.get(found[1]))
+        variable = as_object(known.get(found[1]))
         value = variables.get(found[1], variable.get("default"))
         if value is None:
             raise ValueError(

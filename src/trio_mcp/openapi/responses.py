@@ -20,7 +20,7 @@ from ..classes import frozen
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import NotSerializable, clean
 from ..jsonrpc.sizes import has_many_far
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.types.content import (
     AudioContent,
     BlobResourceContents,
@@ -32,7 +32,7 @@ from ..protocol.types.content import (
 from ..protocol.types.tools import CallToolResult
 from ..server.calling.results import error_result
 from . import httpx2
-from .document import APIOperation, Document, is_json, members_of
+from .document import APIOperation, Document, is_json
 from .schemas import LateValidator, Schemas
 
 logger = logging.getLogger("trio_mcp")
@@ -80,11 +80,11 @@ class ResponseReader:
         found: list[Any] = []
         if operation.method == "HEAD":
             return OperationResponses(operation.name)
-        for status, value in members_of(operation.data.get("responses")).items():
+        for status, value in as_object(operation.data.get("responses")).items():
             if status.startswith("2"):
                 answer, base = self._document.follow(value, operation.base)
-                content = members_of(answer.get("content"))
-                media = [members_of(each) for kind, each in content.items() if is_json(kind)]
+                content = as_object(answer.get("content"))
+                media = [as_object(each) for kind, each in content.items() if is_json(kind)]
                 if len(media) != 1 or len(content) != 1 or "schema" not in media[0]:
                     return OperationResponses(operation.name)
                 made = self._schemas.converted(media[0]["schema"], base)
@@ -105,7 +105,7 @@ class ResponseReader:
 
     def _is_object(self, schema: Any, levels: int = 8) -> bool:
         """Return whether ``schema``, an OpenAPI schema converted to JSON Schema, allows only JSON objects."""
-        root = members_of(self._schemas.resolved(schema))
+        root = as_object(self._schemas.resolved(schema))
         if "type" in root or not levels:
             return root.get("type") == "object"
         if "properties" in root:

@@ -16,11 +16,11 @@ import jsonschema_rs
 
 from ..jsonrpc.errors import clean
 from ..jsonrpc.sizes import MOST_LEVELS, is_too_deep
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.inlining import portable
 from ..protocol.schema_growth import SchemaGrowth
 from ..protocol.schema_validator import SchemaValidator
-from .document import Document, items_of, legal_name, members_of
+from .document import Document, items_of, legal_name
 
 _ONE: Final = frozenset(("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")) | {
     "unevaluatedItems",
@@ -152,7 +152,7 @@ class Schemas:
         schema = cast("JSONObject", node)
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
             raise ValueError(f"a schema has the keyword {refused[0]}, which is not supported")
-        if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
+        if not all(map(_is_usable, map(str, as_object(schema.get("patternProperties"))))):
             # Leave out keywords with regular expressions that can't be used. The API itself checks the property names.
             schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
@@ -182,7 +182,7 @@ class Schemas:
                 name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
                 made[name] = [self._converted(each, base) for each in items_of(schema, keyword)]
             elif keyword in _NAMED:
-                made[keyword] = {str(name): self._converted(each, base) for name, each in members_of(said).items()}
+                made[keyword] = {str(name): self._converted(each, base) for name, each in as_object(said).items()}
             elif keyword == "pattern" and isinstance(said, str) and _is_usable(said):
                 made[keyword] = said
             elif keyword == "example":
@@ -205,7 +205,7 @@ class Schemas:
         """Yield the names of the ``readOnly`` or ``writeOnly`` properties of ``schema``, which are left out of the
         converted schema."""
         for part, where in self._parts_of(schema, base):
-            for name, each in members_of(part.get("properties")).items():
+            for name, each in as_object(part.get("properties")).items():
                 if (is_left_out := self._are_left_out.get(id(each))) is None:
                     parts = self._parts_of(each, where)
                     is_left_out = self._are_left_out[id(each)] = any(inner.get(self._excluded) for inner, _ in parts)
@@ -220,7 +220,7 @@ class Schemas:
         for node, where in ahead:  # which grows meanwhile
             if len(ahead) > _MAX_PARTS:
                 raise ValueError(f"a schema may include at most {_MAX_PARTS} schemas through allOf and $ref")
-            part = members_of(node)
+            part = as_object(node)
             yield part, where
             ahead += [(each, where) for each in items_of(part, "allOf")]
             if "$ref" in part:
@@ -233,7 +233,7 @@ class Schemas:
         """Set the keyword ``required`` in ``made``, the result of converting ``schema``. Properties in ``gone`` aren't
         required."""
         required = [name for name in _required_in(schema) if name not in gone]
-        tag = members_of(schema.get("discriminator")).get("propertyName")
+        tag = as_object(schema.get("discriminator")).get("propertyName")
         # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required, so mark it as required for the model.
         if self._excluded == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
             required.append(tag)

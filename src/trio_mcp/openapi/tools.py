@@ -12,14 +12,14 @@ from typing import Any, Final, cast
 from ..classes import frozen
 from ..concurrency.contexts import contextmanager
 from ..jsonrpc.errors import clean
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.types.tools import CallToolResult, ToolAnnotations
 from ..server.calling.results import error_result
 from ..server.options import ToolOptions, check_options
 from ..server.server import Server
 from . import httpx2
 from .arguments import ArgumentReader, Arguments, UnsendableArguments
-from .document import APIOperation, Document, Loader, members_of
+from .document import APIOperation, Document, Loader
 from .responses import OperationResponses, ResponseReader, status_of
 
 logger = logging.getLogger("trio_mcp")
@@ -118,7 +118,7 @@ def _naming(operation: APIOperation) -> Generator[None]:
 
 def _text(root: JSONObject, key: str) -> str | None:
     """Return the description of the API in the document. Return `None` if the document has none."""
-    text = members_of(root.get("info")).get(key)
+    text = as_object(root.get("info")).get(key)
     return text if isinstance(text, str) else None
 
 
