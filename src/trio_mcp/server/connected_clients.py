@@ -173,28 +173,16 @@ class Observers:
 
     def list_changed(self, method: str) -> None:
         """Notify the clients of all connections that a list changed. See `Observer.list_changed`."""
-        self._notify_each_run(self._notify_list_changed, method)
-
-    def _notify_list_changed(self, run: TrioRun | None, method: str) -> None:
-        for observer in self._observers_in(run):
-            observer.list_changed(method)
+        self._notify_each_run(self._notify, "list_changed", method)
 
     def resource_updated(self, uri: str) -> None:
         """Notify the clients of all connections that a resource changed. See `Observer.resource_updated`."""
-        self._notify_each_run(self._notify_resource_updated, uri)
-
-    def _notify_resource_updated(self, run: TrioRun | None, uri: str) -> None:
-        for observer in self._observers_in(run):
-            observer.resource_updated(uri)
+        self._notify_each_run(self._notify, "resource_updated", uri)
 
     def everything_changed(self) -> None:
         """Notify the clients of all connections that all lists and resources may have changed. See
         `Observer.everything_changed`."""
-        self._notify_each_run(self._notify_everything_changed)
-
-    def _notify_everything_changed(self, run: TrioRun | None) -> None:
-        for observer in self._observers_in(run):
-            observer.everything_changed()
+        self._notify_each_run(self._notify, "everything_changed")
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
         """Send an extension notification to the clients of all connections. See
@@ -202,14 +190,14 @@ class Observers:
         self._notify_each_run(self._notify_by_extension, next(self._numbers), row, params, idempotent=False)
 
     def _notify_by_extension(self, run: TrioRun | None, number: int, row: Method, params: Any) -> None:
-        if run is None:
-            return
-        self._notification_number.number = number
-        for observer in self._observers_in(run):
-            observer.send_extension_notification(row, params)
+        if run is not None:
+            self._notification_number.number = number
+            self._notify(run, "send_extension_notification", row, params)
 
-    def _observers_in(self, run: TrioRun | None) -> list[Observer]:
-        return [observer for observer, its in tuple(self._runs.items()) if its is run]
+    def _notify(self, run: TrioRun | None, method: str, *args: Any) -> None:
+        """Call the method of `Observer` that is called ``method`` for each connection in ``run``."""
+        for observer in [each for each, its in tuple(self._runs.items()) if its is run]:
+            getattr(observer, method)(*args)
 
     def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
         """In each run of trio that has connections to notify, call ``notify`` with that run and ``args``."""

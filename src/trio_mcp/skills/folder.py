@@ -94,9 +94,8 @@ def _value_of(written: str) -> Any:
     """The open collections around the next value. After each mapping that waits for a value, the list has the value's
     key."""
     documents = 0
-    parser: Any = getattr(
-        yaml, "CSafeLoader", yaml.SafeLoader
-    )  # use libyaml's loader, which is ten times as fast as PyYAML's own loader
+    # Use libyaml's loader, which is ten times as fast as PyYAML's own loader.
+    parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     for event in cast("Any", yaml).parse(written, parser):
         match type(event):
             case yaml.DocumentStartEvent:

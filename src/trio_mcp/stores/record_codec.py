@@ -302,10 +302,6 @@ def encoded(text: str) -> bytes:
 
 
 def decoded(name: bytes) -> str:
-    """Return the string for ``data``, bytes that `encoded` has returned. Raises `UnreadableRecord` for invalid
+    """Return the string for ``name``, bytes that `encoded` has returned. Raises `UnreadableRecord` for invalid
     bytes."""
-    return decode_stored("a name", _decoded, name)
-
-
-def _decoded(name: bytes) -> str:
-    return name.decode(errors="surrogatepass")
+    return decode_stored("a name", lambda data: data.decode(errors="surrogatepass"), name)

@@ -280,21 +280,28 @@ class TaskRecords:
         """
         if await self.read(scope, task_id) is None:
             return None
-        is_first = False
-
-        def cancel(record: TaskRecord, now: int) -> TaskRecord | None:
-            nonlocal is_first
-            following = cancelled(record, now, reason)
-            is_first = following is not None
-            return following
-
         try:
-            record = await self.change(task_id, None, cancel)
+            return await self.change_unended(task_id, lambda record, now: cancelled(record, now, reason))
         except OSError:
             if self.on_unsaved_cancel is not None:
                 self.on_unsaved_cancel(task_id, reason)
             raise
-        return None if record is None else (record, is_first)
+
+    async def change_unended(self, task_id: str, transition: Transition) -> tuple[TaskRecord, bool] | None:
+        """Change a stored task record with the function ``transition``, as `change` does. Return the record, and
+        whether the task hadn't ended before.
+
+        Returns `None` if there is no record.
+        """
+        was_final = False
+
+        def step(record: TaskRecord, now: int) -> TaskRecord | None:
+            nonlocal was_final
+            was_final = record.phase.is_final
+            return transition(record, now)
+
+        record = await self.change(task_id, None, step)
+        return None if record is None else (record, not was_final)
 
     def close(self) -> None:
         """Drop all callbacks, because the server's task host is ending."""

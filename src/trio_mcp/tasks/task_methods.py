@@ -122,10 +122,6 @@ def _task_id(scope: RequestScope) -> str:
 _PAGE: Final = 100
 
 
-def _may_see_all(_: RequestScope, __: TaskRecord) -> bool:
-    return True
-
-
 @frozen(eq=False)
 class CoreMethods:
     """Handles ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` of 2025-11-25, based on the task
@@ -138,7 +134,7 @@ class CoreMethods:
     _records: TaskRecords
     _questions: CoreQuestions
     _own: OwnTasks
-    _may_see: Callable[[RequestScope, TaskRecord], bool] = _may_see_all
+    _may_see: Callable[[RequestScope, TaskRecord], bool] = lambda _, __: True
 
     async def answer(self, scope: RequestScope) -> Any:
         """Return the result of a request about tasks. Raises `CodedError` if the request fails."""

@@ -124,28 +124,24 @@ class StoredTasks:
             )
         records, _ = await self._find(task_id)
         words = message or f"the task was {status}"
-        if status == "working":
-            return await self._apply(
-                records, task_id, lambda kept, now: with_message(kept, now, message) if message else None
-            )
-        if status == "cancelled":
-            return await self._apply(records, task_id, lambda kept, now: cancelled(kept, now, message))
-        outcome = failure(INTERNAL_ERROR, words)
-        return await self._apply(records, task_id, lambda kept, now: with_outcome(kept, now, outcome, words))
+
+        def change(record: TaskRecord, now: int) -> TaskRecord | None:
+            match status:
+                case "working":
+                    return with_message(record, now, message) if message else None
+                case "cancelled":
+                    return cancelled(record, now, message)
+                case _:
+                    return with_outcome(record, now, failure(INTERNAL_ERROR, words), words)
+
+        return await self._apply(records, task_id, change)
 
     async def _apply(self, records: TaskRecords, task_id: str, transition: Transition) -> bool:
         """Change the record of an MCP task by the function ``transition``. Return false, and change nothing, if the
         task had already ended."""
-        was_final = False
-
-        def step(record: TaskRecord, now: int) -> TaskRecord | None:
-            nonlocal was_final
-            was_final = record.phase.is_final
-            return transition(record, now)
-
-        if await records.change(task_id, None, step) is None:
+        if (changed := await records.change_unended(task_id, transition)) is None:
             raise unknown_task()
-        return not was_final
+        return changed[1]
 
 
 def _outcome(status: str, result: TaskOutcome, record: TaskRecord, limit: int) -> Outcome:
