@@ -17,21 +17,22 @@ if TYPE_CHECKING:
         MemberUnavailable,
         NotInCatalogue,
         RestartPolicy,
+        ToolTransform,
     )
     from .group import Group, GroupSkill, GroupTask, open_group
     from .member import current_member
     from .pins import PinPolicy, ToolPins, tool_hash
-    from .transforms import ToolTransform
 
 # fmt: off
 _NAMES: Final = {
     "..connecting.cards": "DiscoveryFailed FoundServer discover read_card",
     ".catalogue": "Catalogue CatalogueEntry ListName Watch", ".config_files": "Config ConfigError read_config",
     ".descriptions": (
-        "HeldTool MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy"
+        "HeldTool MemberDescription MemberState MemberStatus MemberUnavailable NotInCatalogue RestartPolicy "
+        "ToolTransform"
     ),
     ".group": "Group GroupSkill GroupTask open_group", ".member": "current_member",
-    ".pins": "PinPolicy ToolPins tool_hash", ".transforms": "ToolTransform",
+    ".pins": "PinPolicy ToolPins tool_hash",
 }
 __all__ = [
     "Catalogue", "CatalogueEntry", "Config", "ConfigError", "DiscoveryFailed", "FoundServer", "Group", "GroupSkill",

@@ -26,11 +26,10 @@ from ..protocol.types.apps import UI, with_view_renamed
 from ..protocol.types.prompts import Prompt
 from ..protocol.types.resources import Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
-from .descriptions import HeldTool
+from .descriptions import HeldTool, ToolTransform
 
 if TYPE_CHECKING:
     from .pins import ToolPins
-    from .transforms import ToolTransform
 
 _SEPARATOR: Final = "__"
 _LONGEST_NAME: Final = 128

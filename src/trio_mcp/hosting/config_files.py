@@ -24,12 +24,10 @@ from ..connecting.stdio import Command
 from ..connecting.targets import Address, Target
 from ..jsonrpc.errors import MCPError
 from ..protocol.fields import as_object
-from .descriptions import MemberDescription, RestartPolicy
+from .descriptions import MemberDescription, RestartPolicy, ToolTransform
 
 if TYPE_CHECKING:
     from ..auth.oauth_client.authorization_code import OAuth
-    from .transforms import ToolTransform
-
 
 _MAX_CHARACTERS: Final = 16 * 1024 * 1024
 """The maximum length of a configuration file, in characters. The file may come from a cloned repository."""
@@ -438,8 +436,6 @@ def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
     tools = fields.get("tools")
     if not isinstance(tools, dict):
         return {}
-    from .transforms import ToolTransform  # import the module only here, because few files have tool transforms
-
     transforms = dict[str, ToolTransform]()
     for name, tool in cast("dict[str, Any]", tools).items():
         where = f"tools.{name}."
