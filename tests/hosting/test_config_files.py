@@ -158,6 +158,20 @@ def test_invalid_config_file_raises_config_error(tmp_path: Path, text: str) -> N
         read_config(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"), [(None, FileNotFoundError), ("{", json.JSONDecodeError), ("[" * 100_000, RecursionError)]
+)
+def test_config_error_for_an_unreadable_file_has_the_cause(
+    tmp_path: Path, text: str | None, cause: type[Exception]
+) -> None:
+    path = tmp_path / "config.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        read_config(path)
+    assert type(raised.value.__cause__) is cause
+
+
 def test_missing_config_file_raises_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read_config(tmp_path / "nowhere.json")

@@ -312,7 +312,7 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
     try:
         data = read_json(path)
     except (OSError, ValueError, RecursionError) as error:
-        raise unreadable(path, error) from None
+        raise unreadable(path, error) from error
     for section in _SECTIONS if isinstance(data, dict) else ():
         entries = cast("dict[str, Any]", data).get(section)
         if isinstance(entries, dict):

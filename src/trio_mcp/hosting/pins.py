@@ -257,7 +257,7 @@ def _read(path: Path) -> _Pins:
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise unreadable(path, error) from None
+        raise unreadable(path, error) from error
 
 
 def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:
