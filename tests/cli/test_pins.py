@@ -12,7 +12,7 @@ from tests.cli.commands import TRIO_MCP, Ended, quick, run, running, written
 from tests.patience import PATIENCE
 
 from trio_mcp import PeerError, open_http
-from trio_mcp.cli.commands.gateway import _print, changed_parts
+from trio_mcp.cli.commands.proxies import _print, changed_parts
 from trio_mcp.hosting import HeldTool
 from trio_mcp.types import Tool
 

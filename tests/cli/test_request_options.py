@@ -7,12 +7,10 @@ import inspect
 import click
 import pytest
 
-from trio_mcp.cli.commands.bridge import bridge
-from trio_mcp.cli.commands.gateway import gateway
 from trio_mcp.cli.commands.inspect import inspect as inspect_command
-from trio_mcp.cli.commands.requests import call, complete, prompt, read
+from trio_mcp.cli.commands.proxies import bridge, gateway
+from trio_mcp.cli.commands.requests import call, complete, prompt, read, tasks
 from trio_mcp.cli.commands.run import run
-from trio_mcp.cli.commands.tasks import tasks
 from trio_mcp.cli.group import SUMMARIES, trio_mcp
 
 SHARED = [

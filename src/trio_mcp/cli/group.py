@@ -34,9 +34,9 @@ SUMMARIES: Final = {
 }
 """The names of all commands, each with the first sentence of its help."""
 _MODULES: Final = {
-    **dict.fromkeys(("call", "complete", "prompt", "read"), "requests"),
+    **dict.fromkeys(("call", "complete", "prompt", "read", "tasks"), "requests"),
     **dict.fromkeys(("record", "replay", "timeline"), "recordings"),
-    "pins": "gateway",
+    **dict.fromkeys(("bridge", "gateway", "pins"), "proxies"),
 }
 """Modules that contain several commands. Every other command is in a module with its name."""
 

@@ -1,5 +1,6 @@
-"""``trio-mcp gateway``: combines the servers of a configuration file into one server. ``trio-mcp pins``: shows which
-tools of a gateway's servers are new or changed, and approves them."""
+"""``trio-mcp bridge``: exposes a server over another transport. ``trio-mcp gateway``: combines the servers of a
+configuration file into one server. ``trio-mcp pins``: shows which tools of a gateway's servers are new or changed, and
+approves them."""
 
 from __future__ import annotations
 
@@ -11,19 +12,23 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from urllib.parse import unquote, urlsplit
 
 import attrs
 import click
 import trio
 
+from ...auth.credentials import AuthorizationError
+from ...client.client import Client
 from ...client.options import ClientOptions
+from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import open_service_nursery
 from ...connecting.stdio import Command
-from ...connecting.targets import Address
+from ...connecting.targets import Address, Target
 from ...diagnostics.log import ThreadedSink
 from ...hosting.config_files import ConfigError, read_config
 from ...hosting.descriptions import HeldTool, MemberDescription, RestartPolicy, problems_in
@@ -32,20 +37,110 @@ from ...protocol.cancel_acknowledged import CancelAcknowledged
 from ...protocol.types.resources import ReadResourceParams
 from ...proxying import gateway as gateways
 from ...proxying.gateway import Gateway
+from ...proxying.proxy import proxy
 from ...proxying.tenants import ALL_QUESTIONS
+from ...runtime.transport import ConnectionLost
 from ...server.middleware import Next, ServerRequest
 from ...serving.process import serve_stdio
-from .. import ENDED_WELL, NO_CONNECTION, NOT_WRITTEN
-from ..addresses import Addresses, log_level_option, serving_on
-from ..group import SectionedCommand, choice, repeatable
+from .. import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED, NOT_WRITTEN
+from ..addresses import Addresses, address_options, log_level_option, serving_on
+from ..group import SectionedCommand, choice, in_section, repeatable
 from ..printable import CommandError, CopiedToStderr, log_to_stderr, name_shown, printable, say
 from ..serving_options import serving_options, supervised
 from ..signals import run_until_interrupted
-from ..targets import SignIn
-from .options import sign_in_options
+from ..targets import SignIn, target_typed, with_extras
+from .options import (
+    CONNECTION,
+    ERAS,
+    TARGET,
+    TargetCommand,
+    config_option_of_starters,
+    revision_option,
+    sign_in_options,
+    words_after_dashes,
+)
 
 if TYPE_CHECKING:
     from ...hosting.pins import PinPolicy, ToolPins
+
+
+@click.command(cls=TargetCommand)
+@click.argument("target", type=TARGET)
+@config_option_of_starters
+@sign_in_options
+@address_options
+@in_section(
+    CONNECTION,
+    choice("--era", ERAS, "auto", "Era of the protocol to use. With auto, that of each client, if TARGET supports it."),
+)
+@revision_option
+@log_level_option
+def bridge(
+    target: str,
+    config: Path | None,
+    addresses: Addresses,
+    era: Literal["auto", "modern", "legacy"],
+    revision: str | None,
+    log_level: str,
+    sign_in: SignIn,
+) -> int:
+    """Expose a server over another transport or protocol revision.
+
+    TARGET is a command ("python server.py", or its words after --), a URL (https://, http://, wss://, ws://,
+    tcp://HOST:PORT, unix:///PATH, http+unix://SOCKET/PATH), a Python file with a server for `trio-mcp run`, or a name
+    from the configuration file of a host.
+
+    With --http, --websocket, --tcp or --unix, each client gets its own connection to TARGET. If TARGET is a command,
+    each client gets its own process. Modern clients over HTTP share one connection. Without these options, the only
+    client is the program that started this command, on standard input and output. So a host that can only start
+    commands can use a server with a URL.
+
+    \b
+        trio-mcp bridge --http 8000 -- npx -y some-server
+        trio-mcp bridge https://mcp.example.com/mcp
+
+    If TARGET is protected, requests of every client are sent with your authorization, so check who can reach the
+    bridge. Tokens of clients are never passed on. If a host starts the bridge, it opens your browser only with
+    --sign-in. You can sign in beforehand by running `trio-mcp inspect TARGET` in a terminal.
+
+    Requests, cancellations, progress, logs, changes and questions pass in both directions. Clients of either era can
+    use servers of the other era. The standard error of a command is copied to this one's.
+
+    Exit status: 0 success; 2 wrong usage. With one client on standard input and output also: 3 TARGET couldn't be
+    reached, or disconnected; 6 TARGET requires a token that wasn't available or was refused.
+    """
+    where = target_typed(words_after_dashes(target), config, ThreadedSink(CopiedToStderr().write), sign_in)
+    where = with_extras(where, (), (), revision)
+    serve = serving_on(addresses)
+    log_to_stderr(log_level)
+    status = ENDED_WELL
+
+    @asynccontextmanager
+    async def opened(**options: Any) -> AsyncGenerator[Client]:
+        """Connect to the target, once for each client of the bridge."""
+        nonlocal status
+        if era != "auto":
+            options["era"] = era
+        try:
+            async with where.open(**options) as client:
+                yield client
+        except ConnectionLost:
+            status = NO_CONNECTION
+            raise
+        except AuthorizationError:
+            status = NOT_AUTHORIZED
+            raise
+
+    trio.run(serve or serve_stdio, proxy(opened, name=_name_of(where)))
+    return status if serve is None else ENDED_WELL
+
+
+def _name_of(target: Target) -> str:
+    """Return a name for ``target``, to be used in the bridge's messages on standard error."""
+    if isinstance(target, Command):
+        return os.path.basename(cast("str", target.words[0]))
+    return unquote(urlsplit(target.url).netloc) or target.url if isinstance(target, Address) else "server"
+
 
 _MOST_WAIT: Final = 10.0
 """The maximum number of seconds for which the first list requests wait for members that are starting. Members that take
