@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from trio_mcp import CodedError
-from trio_mcp.cli.questions import FormField, form_fields
+from trio_mcp.cli.terminal import FormField, form_fields
 
 
 def field(schema: dict[str, Any], *, required: bool = False) -> FormField:

@@ -7,8 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.cli.questions import Questions
-from trio_mcp.cli.terminal import Terminal
+from trio_mcp.cli.terminal import Questions, Terminal
 from trio_mcp.protocol.fields import JSONObject
 from trio_mcp.types import ElicitFormParams
 

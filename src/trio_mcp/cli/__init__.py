@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .questions import terminal_options
+    from .terminal import terminal_options
 
 __all__ = ["terminal_options"]
 
@@ -38,4 +38,4 @@ INTERRUPTED: Final = SIGNALLED + 2
 if not TYPE_CHECKING:
     from ..lazy import lazy_names
 
-    __getattr__, __dir__ = lazy_names(globals(), {".questions": "terminal_options"})
+    __getattr__, __dir__ = lazy_names(globals(), {".terminal": "terminal_options"})

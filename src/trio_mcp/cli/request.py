@@ -48,10 +48,9 @@ from ..runtime.calls import OnProgress
 from ..transports.process import LastLines
 from . import ENDED_WELL, INTERRUPTED, SIGNALLED, TOOL_FAILED
 from .printable import CommandError, name_shown, printable, say
-from .questions import Questions
 from .reporting import WITH_SERVER, say_error
 from .signals import Signals
-from .terminal import Terminal
+from .terminal import Questions, Terminal
 
 R = TypeVar("R")
 N = TypeVar("N", bound="_Named")

@@ -26,7 +26,6 @@ from ..protocol.fields import JSONObject
 from ..transports.http_client.origins import split_url
 from ..transports.process import TextSink
 from .printable import CommandError, say
-from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..auth.credentials import Bearer
@@ -355,6 +354,7 @@ async def _visit(url: str) -> str | None:
     paste the redirect URL, and return this URL."""
     from ..auth.credentials import AuthorizationError
     from ..auth.oauth_client.browser import open_in_browser
+    from .terminal import Terminal
 
     terminal = Terminal(None)
     where = split_url(url)[0].authority
