@@ -8,8 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.inspecting.questions import PageQuestions
-from trio_mcp.inspecting.runs import PageFeed
+from trio_mcp.inspecting.runs import PageFeed, PageQuestions
 from trio_mcp.types import ElicitFormParams
 
 OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}

@@ -35,8 +35,7 @@ from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState
 from ..transports.process import TextSink
 from .frames import FrameLog, LoggedFrame
-from .questions import PageQuestions
-from .runs import InvalidPageRequest, Outcome, PageFeed, Run, Runs, cut, error_text
+from .runs import InvalidPageRequest, Outcome, PageFeed, PageQuestions, Run, Runs, cut, error_text
 
 MOST_LISTED: Final = 5000
 """Maximum number of items, for example tools or resources, that are shown of one list."""
