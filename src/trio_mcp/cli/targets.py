@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
+from ..auth.credentials import AuthorizationError, Bearer
 from ..classes import frozen
 from ..connecting.bad_target import BadTarget
 from ..connecting.credentials import can_sign_in, is_confidential
@@ -28,7 +29,6 @@ from ..transports.process import TextSink
 from .printable import CommandError, say
 
 if TYPE_CHECKING:
-    from ..auth.credentials import Bearer
     from ..auth.oauth_client.authorization_code import OAuth
     from ..auth.storage.records import TokenStorage
 
@@ -308,8 +308,6 @@ class SignIn:
 
         Raises `NoTarget` if the variable has no token.
         """
-        from ..auth.credentials import Bearer
-
         if self.bearer_env is None:
             return None
         token = os.environ.get(self.bearer_env, "").strip()
@@ -352,7 +350,6 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 async def _visit(url: str) -> str | None:
     """Let the user sign in: print ``url`` and open it in the browser. If no browser can be opened here, ask the user to
     paste the redirect URL, and return this URL."""
-    from ..auth.credentials import AuthorizationError
     from ..auth.oauth_client.browser import open_in_browser
     from .terminal import Terminal
 

@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import attrs
 import click
+import trio
 from click.shell_completion import CompletionItem
 
+from ...connecting.targets import Address, Target
 from ..group import SectionedCommand, choice, in_section, repeatable
+from ..printable import CopiedToStderr
+from ..reporting import WITH_SERVER
+from ..targets import NoTarget, SignIn, configured_names, target_typed, with_extras
 
 if TYPE_CHECKING:
     from ...client.client import Client
-    from ...connecting.targets import Address, Target
     from ...transports.process import TextSink
     from ..request import CommandRequest
-    from ..targets import SignIn
 
 PLACEHOLDER: Final = "-"
 _LOOKED_UP: Final = "Look up TARGET as a name in this file's mcpServers."
@@ -93,8 +96,6 @@ class ConnectionOptions(NamedTuple):
 
         If the server is a command, its standard error goes to ``stderr``.
         """
-        from ..targets import target_typed, with_extras
-
         where = target_typed(typed, self.config, stderr, self.sign_in)
         return with_extras(where, self.headers, self.env, self.revision)
 
@@ -155,7 +156,6 @@ def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[...
 
     @wraps(request)
     def run(*, target: str, server_log_level: str, connection: ConnectionOptions, **named: Any) -> int:
-        from ..printable import CopiedToStderr
         from ..request import RecentStderr, RequestRun
 
         recent_stderr, level = None if connection.stderr else RecentStderr(), server_log_level.lower()
@@ -210,8 +210,6 @@ def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @_sign_in_options
     @wraps(command)
     def run(**named: Any) -> Any:
-        from ..targets import SignIn
-
         typed = {name: named.pop(name) for name in ("asks", "bearer_env", "tokens")}
         return command(sign_in=SignIn(**typed), **named)
 
@@ -231,8 +229,6 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the server names and files that begin like the typed text. See `click.ParamType.shell_complete`."""
-        from ..targets import NoTarget, configured_names
-
         try:
             names = configured_names(cast("Path | None", ctx.params.get("config")))
         except NoTarget:
@@ -256,9 +252,6 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names of the server's tools, resources or prompts that begin like the typed text. See
         `click.ParamType.shell_complete`."""
-        from ...connecting.targets import Address
-        from ..targets import NoTarget, target_typed
-
         try:
             target = target_typed(cast("str", ctx.params.get("target") or ""), ctx.params.get("config"))
         except NoTarget:
@@ -269,10 +262,6 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
     def _asked(self, address: Address) -> list[str]:
-        import trio
-
-        from ..reporting import WITH_SERVER
-
         async def ask() -> list[str]:
             with trio.fail_after(_PATIENCE):
                 async with address.open() as client:
@@ -288,5 +277,3 @@ TARGET: Final = _Target()
 TOOL: Final = _Offered("tool", lambda client: client.list_tools())
 URI: Final = _Offered("uri", lambda client: client.list_resources(), "uri")
 PROMPT: Final = _Offered("prompt", lambda client: client.list_prompts())
-REFERENCE: Final = _Offered("name", lambda client: client.list_prompts())
-"""Shell completion for prompts only, because resource templates contain braces, which would need quotes in a shell."""

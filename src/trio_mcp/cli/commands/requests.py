@@ -39,7 +39,7 @@ from ..request import (
     resource_text,
     show_result,
 )
-from .options import PROMPT, REFERENCE, TARGET, TOOL, URI, TargetCommand, request_options
+from .options import PROMPT, TARGET, TOOL, URI, TargetCommand, request_options
 
 _target = click.argument("target", type=TARGET)
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
@@ -267,7 +267,8 @@ class GetPrompt(CommandRequest[GetPromptResult]):
 
 @click.command(cls=TargetCommand)
 @_target
-@click.argument("name", metavar="NAME", type=REFERENCE)
+# Complete prompts only, because resource templates contain braces, which would need quotes in a shell.
+@click.argument("name", metavar="NAME", type=PROMPT)
 @click.argument("arguments", nargs=-1, metavar="ARGUMENT=BEGINNING [KEY=VALUE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print the suggestions and their total as JSON.")
 @request_options
