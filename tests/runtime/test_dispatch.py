@@ -15,7 +15,7 @@ from trio_mcp.jsonrpc.errors import MCPError, PeerError
 from trio_mcp.jsonrpc.messages import ErrorResponse, Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.calls import CallOutcome, Progress
-from trio_mcp.runtime.dispatch import Dispatch
+from trio_mcp.runtime.connection import Dispatch
 from trio_mcp.runtime.exchange import BatchExchange, Exchange
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.peer import UNKNOWN_PEER
