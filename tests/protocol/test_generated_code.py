@@ -11,14 +11,13 @@ from cattrs.gen import make_dict_unstructure_fn, override
 from tests.protocol.examples import full, minimal, sayable_classes
 
 from trio_mcp.protocol.cattrs_converters import structurer, unstructurer
-from trio_mcp.protocol.converters import structure, unstructure
+from trio_mcp.protocol.converters import SHAPES, NotExpressible, Writers, refusal, structure, unstructure
 from trio_mcp.protocol.fields import is_in_revision, reader_of, wire_name, writer_of
 from trio_mcp.protocol.readers import OPEN
 from trio_mcp.protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.protocol.types.content import AudioContent, TextContent
 from trio_mcp.protocol.types.lifecycle import ClientCapabilities, Implementation, Roots
 from trio_mcp.protocol.types.tools import CallToolResult
-from trio_mcp.protocol.writers import SHAPES, NotExpressible, Writers, refusal
 
 CASES = [(revision, kind) for revision in REVISIONS.values() for kind in sayable_classes(revision)]
 

@@ -1,7 +1,7 @@
 """cattrs converters: they convert the attrs classes of extensions, and find the invalid parts of any data.
 
 Importing cattrs takes a twentieth of a server's startup time, and few servers need it. For the classes of the
-specification, see `readers.py` and `writers.py`.
+specification, see `readers.py` and `converters.py`.
 """
 
 from __future__ import annotations
