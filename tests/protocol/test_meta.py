@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.protocol.meta import check_meta_keys, progress_token_of
+from trio_mcp.protocol.meta import check_meta_keys
+from trio_mcp.state.requests import progress_token_of
 
 
 @pytest.mark.parametrize("token", [0, -1, 7, "", "0", "7", 9007199254740993, 10**25, "🦑"])

@@ -69,18 +69,6 @@ def check_meta_keys(meta: Iterable[str] | None) -> None:
             )
 
 
-def progress_token_of(meta: object) -> ProgressToken | None:
-    """Return the progress token in the ``meta`` of a request, or `None` if it has no valid token.
-
-    ``0`` and ``""`` are valid tokens. Any value other than a string or an integer is ignored, and the request is served
-    without progress (2025-11-25 progress, Progress Flow: MUST be a string or integer value).
-    """
-    if type(meta) is not dict:
-        return None
-    token = cast("dict[str, Any]", meta).get(PROGRESS_TOKEN)
-    return token if type(token) is int or type(token) is str else None
-
-
 def related_task_of(params: dict[str, Any]) -> str | None:
     """Return the id of the background task to which a message belongs, or `None`. ``params`` are the message's
     parameters."""

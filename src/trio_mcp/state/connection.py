@@ -39,7 +39,7 @@ from ..jsonrpc.messages import (
 )
 from ..protocol.converters import structure_params
 from ..protocol.errors import NOT_INITIALIZED, MethodUnavailable
-from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RELATED_TASK, SUBSCRIPTION_ID, progress_token_of
+from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RELATED_TASK, SUBSCRIPTION_ID
 from ..protocol.methods import METHODS, Method
 from ..protocol.revisions import CORE, LATEST_LEGACY, LATEST_MODERN, Revision, Vocabulary, negotiate, notifications_of
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation, InitializeParams
@@ -62,7 +62,7 @@ from .events import (
     StreamReceived,
     Unread,
 )
-from .requests import InboundRequest, OutboundRequest, PerRequestFields, Role
+from .requests import InboundRequest, OutboundRequest, PerRequestFields, Role, progress_token_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -33,7 +33,15 @@ from ..jsonrpc.messages import RequestId
 from ..jsonrpc.sizes import few_parts
 from ..protocol.converters import structure_params
 from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
-from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, ProgressToken, TraceContext
+from ..protocol.meta import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+    ProgressToken,
+    TraceContext,
+)
 from ..protocol.methods import Method
 from ..protocol.revisions import MODERN_REVISIONS, REVISIONS, Revision, declares
 from ..protocol.types.lifecycle import ClientCapabilities, Implementation
@@ -198,6 +206,18 @@ def unsupported_version(version: str) -> CodedError:
     supported = [row.name for row in MODERN_REVISIONS]
     data = {"supported": supported, "requested": version[:200]}
     return CodedError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
+
+
+def progress_token_of(meta: object) -> ProgressToken | None:
+    """Return the progress token in the ``meta`` of a request, or `None` if it has no valid token.
+
+    ``0`` and ``""`` are valid tokens. Any value other than a string or an integer is ignored, and the request is served
+    without progress (2025-11-25 progress, Progress Flow: MUST be a string or integer value).
+    """
+    if type(meta) is not dict:
+        return None
+    token = cast("dict[str, Any]", meta).get(PROGRESS_TOKEN)
+    return token if type(token) is int or type(token) is str else None
 
 
 class PerRequestFields:
