@@ -43,8 +43,7 @@ from trio_mcp import (
     serve_unix,
     serve_websocket,
 )
-from trio_mcp.metrics import Meters
-from trio_mcp.otel import OpenTelemetry
+from trio_mcp.otel import Meters, OpenTelemetry
 from trio_mcp.types import CallToolResult, CreateMessageParams, CreateMessageResult, TextContent
 
 SECRET = "hunter2"
@@ -450,7 +449,6 @@ CHILD = """
 import trio
 from opentelemetry.sdk.trace import TracerProvider
 from trio_mcp import RequestContext, Server, serve_stdio
-from trio_mcp.metrics import Meters
 from trio_mcp.otel import OpenTelemetry
 from opentelemetry import trace
 

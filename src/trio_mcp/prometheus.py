@@ -1,4 +1,4 @@
-"""The metrics of `trio_mcp.metrics` as a page for Prometheus. Needs the extra ``trio-mcp[prometheus]``.
+"""The metrics of `trio_mcp.otel` as a page for Prometheus. Needs the extra ``trio-mcp[prometheus]``.
 
 page = PrometheusPage()
 server = Server("batch", tracing=page.tracing)
