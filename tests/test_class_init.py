@@ -11,8 +11,7 @@ import attrs
 import pytest
 
 import trio_mcp
-from trio_mcp.class_init import init_of
-from trio_mcp.classes import define, evolve, frozen, positive
+from trio_mcp.classes import define, evolve, frozen, init_of, positive
 
 
 @define

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, Union, cast, get_args, get_or
 
 import attrs
 
-from ..class_init import Field, plain_fields
+from ..classes import Field, plain_fields
 
 JSONObject: TypeAlias = dict[str, Any]
 """Type of a JSON object that is kept unchanged."""
