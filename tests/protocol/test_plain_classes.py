@@ -11,7 +11,7 @@ import attrs
 import msgspec
 import pytest
 
-from trio_mcp.protocol.plain_classes import convert, is_plain_class, optional_fields
+from trio_mcp.protocol.user_types import convert, is_plain_class, optional_fields
 
 
 class Level(enum.IntEnum):

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from trio_mcp.protocol import plain_classes
+from trio_mcp.protocol import user_types
 from trio_mcp.protocol.converters import structure
-from trio_mcp.protocol.plain_classes import convert, with_whole_numbers
 from trio_mcp.protocol.types.notifications import ProgressParams
+from trio_mcp.protocol.user_types import convert, with_whole_numbers
 
 FLOAT = ValueError("Expected `int`, got `float`")
 
@@ -99,9 +99,9 @@ def test_integral_floats_are_converted_to_int_only_if_validation_failed_because_
 def test_integral_float_conversion_returns_too_large_data_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    most = [1.0] * plain_classes._MOST_PARTS  # pyright: ignore[reportPrivateUsage] the bound itself
+    most = [1.0] * user_types._MOST_PARTS  # pyright: ignore[reportPrivateUsage] the bound itself
     assert convert(most, list[int])[-1] == 1
-    monkeypatch.setattr(plain_classes, "_schema_of", None)  # so that it would not go unseen
+    monkeypatch.setattr(user_types, "_schema_of", None)  # so that it would not go unseen
     with pytest.raises(ValueError, match=r"Expected `int`, got `float` - at `\$\[0\]`"):
         convert([*most, 1.0], list[int])
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from trio_mcp import Server, open_memory
 from trio_mcp.protocol.inlining import schemas_in
-from trio_mcp.protocol.type_schemas import schema_of
+from trio_mcp.protocol.user_types import schema_of
 
 
 class Level(Enum):

@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from trio_mcp import Server, open_memory
-from trio_mcp.protocol.type_schemas import schema_of
+from trio_mcp.protocol.user_types import schema_of
 from trio_mcp.server.calling.results import Encoders, result_maker, to_plain
 from trio_mcp.server.calling.signature import UserFunction
 

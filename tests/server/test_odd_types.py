@@ -20,8 +20,8 @@ from typing_extensions import TypeAliasType
 
 from trio_mcp import Server, open_memory
 from trio_mcp.protocol.foreign_types import adapted
-from trio_mcp.protocol.plain_classes import convert
 from trio_mcp.protocol.schema_validator import SchemaValidator
+from trio_mcp.protocol.user_types import convert
 from trio_mcp.server.calling.signature import BadArguments, UserFunction
 
 T = TypeVar("T")

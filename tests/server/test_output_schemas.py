@@ -18,7 +18,7 @@ import pydantic
 import pytest
 
 from trio_mcp import Image, Server, open_memory
-from trio_mcp.protocol.type_schemas import schema_of
+from trio_mcp.protocol.user_types import schema_of
 from trio_mcp.server.calling.results import result_maker
 from trio_mcp.types import ImageContent, TextContent
 

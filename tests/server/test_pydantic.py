@@ -34,7 +34,7 @@ from tests.examples import examples
 
 from trio_mcp import PeerError, RequestContext, Server, open_memory
 from trio_mcp.protocol import foreign_types
-from trio_mcp.protocol.type_schemas import schema_of
+from trio_mcp.protocol.user_types import schema_of
 from trio_mcp.server.calling.signature import BadArguments, UserFunction
 from trio_mcp.types import ElicitFormParams, ElicitResult
 

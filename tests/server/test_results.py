@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from trio_mcp import InputRequired, PeerError, Server, error_result, open_memory, text_result
-from trio_mcp.protocol.type_schemas import schema_of
+from trio_mcp.protocol.user_types import schema_of
 from trio_mcp.server.calling.results import result_maker
 from trio_mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent
 

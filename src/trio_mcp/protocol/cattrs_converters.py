@@ -20,7 +20,6 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from ..lazy import lazy_pattern
 from .fields import fault_text, is_in_revision, is_ours, wire_name
 from .foreign_types import is_model
-from .plain_classes import convert, is_plain_class
 from .readers import (
     LEAVES,
     OPEN,
@@ -37,6 +36,7 @@ from .readers import (
 )
 from .revisions import Revision
 from .types.notifications import LogLevel
+from .user_types import convert, is_plain_class
 
 _Writer: TypeAlias = Callable[[Any], Callable[[Any], Any]]
 _Refusal: TypeAlias = Callable[[Any, Revision], Callable[[Any], Any] | None]

@@ -26,8 +26,7 @@ from msgspec import inspect as kinds
 from ..lazy import lazy_pattern
 from ..protocol.fields import hint_parts
 from ..protocol.foreign_types import Adapter, is_model, readable
-from ..protocol.plain_classes import is_plain_class
-from ..protocol.type_schemas import hints_of, inside
+from ..protocol.user_types import hints_of, inside, is_plain_class
 
 
 def _kinds(*names: str) -> tuple[Any, ...]:

@@ -302,7 +302,7 @@ class CallToolResult:
           ToolError: the tool failed. The message is its text.
           ValueError: the data isn't a valid ``kind``. The message contains the place.
         """
-        from ..plain_classes import convert  # import this function only here, because few clients need it
+        from ..user_types import convert  # import this function only here, because few clients need it
 
         if self.is_error:
             raise ToolError(self.text)

@@ -25,7 +25,6 @@ from ...protocol.converters import unstructure
 from ...protocol.fields import JSONObject, hint_parts
 from ...protocol.foreign_types import ITERATED, collected, is_model, readable, write_foreign
 from ...protocol.revisions import LATEST_MODERN
-from ...protocol.type_schemas import schema_of
 from ...protocol.types.content import (
     AudioContent,
     ContentBlock,
@@ -36,6 +35,7 @@ from ...protocol.types.content import (
     UnknownContent,
 )
 from ...protocol.types.tools import CallToolResult
+from ...protocol.user_types import schema_of
 from ...tasks.task_state import TaskState
 from ..annotations import fielded_classes
 from ..context.input_required import InputRequired

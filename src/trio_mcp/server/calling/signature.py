@@ -22,9 +22,8 @@ from ...concurrency.workers import await_result, run_in_worker
 from ...jsonrpc.sizes import is_checkable
 from ...protocol.fields import JSONObject
 from ...protocol.foreign_types import is_model, read_foreign, unaliased, write_foreign
-from ...protocol.plain_classes import with_whole_numbers
-from ...protocol.type_schemas import schema_of, types_in
 from ...protocol.types.lifecycle import Icon
+from ...protocol.user_types import schema_of, types_in, with_whole_numbers
 from ...runtime.requests.scope import RequestScope
 from ..annotations import (
     as_msgspec,

@@ -38,11 +38,10 @@ from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...protocol.converters import structure
 from ...protocol.fields import JSONObject, hint_parts
 from ...protocol.foreign_types import readable
-from ...protocol.plain_classes import convert, optional_fields
 from ...protocol.revisions import Revision
-from ...protocol.type_schemas import schema_of
 from ...protocol.types.elicitation import check_form_schema
 from ...protocol.types.lifecycle import ClientCapabilities
+from ...protocol.user_types import convert, optional_fields, schema_of
 from ..annotations import check_fields
 
 if TYPE_CHECKING:

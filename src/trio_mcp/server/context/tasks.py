@@ -20,10 +20,10 @@ from ...jsonrpc.codec import decode_value, encode_readable
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ...protocol.converters import structure_result, unstructure
 from ...protocol.fields import JSONObject
-from ...protocol.plain_classes import convert
 from ...protocol.revisions import REVISIONS
 from ...protocol.types.content import TextContent
 from ...protocol.types.tools import CallToolResult
+from ...protocol.user_types import convert
 from ...runtime.requests.scope import RequestScope
 from ...stores.task_store import Outcome, TaskRecord
 from ...tasks.host import TaskHost
