@@ -67,8 +67,7 @@ from .hosting import catalogue as of_catalogue
 from .hosting import group as of_group
 from .hosting.catalogue import CatalogueEntry
 from .hosting.descriptions import HeldTool, MemberDescription, MemberStatus
-from .protocol.types.prompts import Prompt
-from .protocol.types.resources import Resource, ResourceTemplate
+from .protocol.types.offers import Prompt, Resource, ResourceTemplate
 from .protocol.types.tools import Tool
 from .skills import loading as of_skills
 

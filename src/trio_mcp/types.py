@@ -62,16 +62,18 @@ if TYPE_CHECKING:
         ToolsCapability,
     )
     from .protocol.types.notifications import LogLevel, LogParams, SubscriptionFilter, log_level_rank, should_log
-    from .protocol.types.prompts import (
+    from .protocol.types.offers import (
         Completion,
         GetPromptResult,
         Prompt,
         PromptArgument,
         PromptMessage,
         PromptReference,
+        ReadResourceResult,
+        Resource,
+        ResourceTemplate,
         ResourceTemplateReference,
     )
-    from .protocol.types.resources import ReadResourceResult, Resource, ResourceTemplate
     from .protocol.types.sampling import (
         CreateMessageParams,
         CreateMessageResult,
@@ -144,10 +146,10 @@ _NAMES: Final = {
         "Sampling ServerCapabilities TasksCapability ToolsCapability"
     ),
     ".protocol.types.notifications": "LogLevel LogParams SubscriptionFilter log_level_rank should_log",
-    ".protocol.types.prompts": (
-        "Completion GetPromptResult Prompt PromptArgument PromptMessage PromptReference ResourceTemplateReference"
+    ".protocol.types.offers": (
+        "Completion GetPromptResult Prompt PromptArgument PromptMessage PromptReference ReadResourceResult Resource "
+        "ResourceTemplate ResourceTemplateReference"
     ),
-    ".protocol.types.resources": "ReadResourceResult Resource ResourceTemplate",
     ".protocol.types.sampling": (
         "CreateMessageParams CreateMessageResult ModelHint ModelPreferences Root SamplingMessage ToolChoice"
     ),

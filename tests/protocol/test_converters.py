@@ -37,14 +37,17 @@ from trio_mcp.protocol.types.lifecycle import (
     ServerCapabilities,
 )
 from trio_mcp.protocol.types.notifications import LogParams, ProgressParams, SetLevelParams
-from trio_mcp.protocol.types.prompts import (
+from trio_mcp.protocol.types.offers import (
     CompleteParams,
     GetPromptParams,
+    ListResourcesResult,
+    PageParams,
     PromptMessage,
     PromptReference,
+    ReadResourceResult,
+    Resource,
     ResourceTemplateReference,
 )
-from trio_mcp.protocol.types.resources import ListResourcesResult, PageParams, ReadResourceResult, Resource
 from trio_mcp.protocol.types.sampling import (
     CreateMessageParams,
     CreateMessageResult,

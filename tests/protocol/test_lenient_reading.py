@@ -11,10 +11,14 @@ from trio_mcp import ProtocolViolation
 from trio_mcp.protocol.converters import repaired_result, structure_result, unstructure
 from trio_mcp.protocol.revisions import REVISIONS
 from trio_mcp.protocol.types.lifecycle import DiscoverResult, Icon, Implementation, InitializeResult
-from trio_mcp.protocol.types.prompts import CompleteResult, GetPromptResult, ListPromptsResult, Prompt, PromptArgument
-from trio_mcp.protocol.types.resources import (
+from trio_mcp.protocol.types.offers import (
+    CompleteResult,
+    GetPromptResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
+    Prompt,
+    PromptArgument,
     ReadResourceResult,
     Resource,
     ResourceTemplate,

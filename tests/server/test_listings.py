@@ -19,8 +19,7 @@ from trio_mcp.jsonrpc.codec import encode_value
 from trio_mcp.protocol import listings
 from trio_mcp.protocol.converters import unstructure
 from trio_mcp.protocol.revisions import REVISIONS as ROWS
-from trio_mcp.protocol.types.prompts import ListPromptsResult
-from trio_mcp.protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult
+from trio_mcp.protocol.types.offers import ListPromptsResult, ListResourcesResult, ListResourceTemplatesResult
 from trio_mcp.protocol.types.tools import ListToolsResult
 from trio_mcp.runtime.peer import UNKNOWN_PEER, Auth, Peer, Principal
 from trio_mcp.server.offers.registration import Registry

@@ -21,7 +21,7 @@ from trio_mcp import (
     Skills,
     open_memory,
 )
-from trio_mcp.protocol.types.resources import PageParams
+from trio_mcp.protocol.types.offers import PageParams
 from trio_mcp.protocol.types.skills import GetSkillParams, GetSkillResult, ListSkillsResult
 from trio_mcp.skills.loading import SkillsExtension
 from trio_mcp.types import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trio_mcp import MethodUnavailable, Server, open_memory
-from trio_mcp.protocol.types.resources import Resource
+from trio_mcp.protocol.types.offers import Resource
 from trio_mcp.protocol.types.skills import ListSkillsResult, ReadDirectoryParams, ReadDirectoryResult
 from trio_mcp.skills.loading import SKILLS, SkillsExtension
 from trio_mcp.types import ServerCapabilities

@@ -28,7 +28,7 @@ from ..protocol.types.lifecycle import (
     ServerCapabilities,
 )
 from ..protocol.types.notifications import LogLevel, SetLevelParams, SubscriptionFilter
-from ..protocol.types.prompts import (
+from ..protocol.types.offers import (
     CompleteParams,
     CompleteResult,
     Completion,
@@ -36,16 +36,14 @@ from ..protocol.types.prompts import (
     CompletionContext,
     GetPromptParams,
     GetPromptResult,
+    PageParams,
     Prompt,
     PromptReference,
-    ResourceTemplateReference,
-)
-from ..protocol.types.resources import (
-    PageParams,
     ReadResourceParams,
     ReadResourceResult,
     Resource,
     ResourceTemplate,
+    ResourceTemplateReference,
     SubscribeParams,
 )
 from ..protocol.types.tools import CallToolResult, Tool

@@ -18,8 +18,7 @@ from ..classes import frozen
 from ..concurrency.time_limits import fail_after_work
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError, PeerError, clean
 from ..protocol.converters import structure_result
-from ..protocol.types.prompts import ListPromptsResult
-from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
+from ..protocol.types.offers import ListPromptsResult, ListResourcesResult, ListResourceTemplatesResult, PageParams
 from ..protocol.types.tools import ListTasksResult, ListToolsResult
 from ..tasks.task_state import state_of
 from .requests import Requests

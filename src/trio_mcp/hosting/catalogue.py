@@ -23,8 +23,7 @@ from ..classes import frozen
 from ..concurrency.threads import TrioRun, current_run
 from ..jsonrpc.errors import clean
 from ..protocol.types.apps import UI, with_view_renamed
-from ..protocol.types.prompts import Prompt
-from ..protocol.types.resources import Resource, ResourceTemplate
+from ..protocol.types.offers import Prompt, Resource, ResourceTemplate
 from ..protocol.types.tools import Tool
 from .descriptions import HeldTool, ToolTransform
 

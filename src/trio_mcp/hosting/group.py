@@ -28,8 +28,7 @@ from ..concurrency.threads import current_run
 from ..jsonrpc.errors import MCPError, clean
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
-from ..protocol.types.prompts import GetPromptResult
-from ..protocol.types.resources import ReadResourceResult
+from ..protocol.types.offers import GetPromptResult, ReadResourceResult
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnProgress
 from ..tasks.task_state import TaskState

@@ -28,7 +28,7 @@ from ..protocol.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import LATEST_LEGACY
 from ..protocol.types.notifications import LogLevel, LogParams
-from ..protocol.types.prompts import PromptReference, ResourceTemplateReference
+from ..protocol.types.offers import PromptReference, ResourceTemplateReference
 from ..protocol.types.skills import SKILLS_EXTENSION
 from ..protocol.types.tools import TASKS_EXTENSION, CallToolResult
 from ..runtime.calls import OnProgress

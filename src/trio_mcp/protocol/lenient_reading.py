@@ -19,7 +19,7 @@ import attrs
 from ..jsonrpc.errors import clean
 from .fields import JSONObject, as_object, fault_text, union_parts, wire_name
 from .readers import HookOf, tag_of
-from .types import content, elicitation, lifecycle, prompts, resources, sampling, tools
+from .types import content, elicitation, lifecycle, offers, sampling, tools
 
 _SHOWN: Final = 5
 _LONGEST_NAME: Final = 80
@@ -133,7 +133,7 @@ class LenientReading:
         members."""
         if type(value) is str and kind in _TEXTS:
             value = {_TEXTS[kind]: value}
-        given = _with_one_block_each(value) if kind is prompts.GetPromptResult else as_object(value)
+        given = _with_one_block_each(value) if kind is offers.GetPromptResult else as_object(value)
         attrs.resolve_types(kind)
         fields = {wire_name(field.name): field for field in attrs.fields(kind)}
         required = {name for name, field in fields.items() if field.default is attrs.NOTHING}
@@ -196,8 +196,8 @@ writes an empty object as ``[]``."""
 _TEXTS: Final[Mapping[Any, str]] = {
     lifecycle.Icon: "src",
     lifecycle.Implementation: "name",
-    prompts.PromptArgument: "name",
-    prompts.PromptMessage: "content",
+    offers.PromptArgument: "name",
+    offers.PromptMessage: "content",
 }
 """For each class, the member that gets the value if a peer sends a string in place of the object."""
 
@@ -232,14 +232,14 @@ _REPLACEMENTS: Final[Mapping[Any, Mapping[str, Any]]] = {
     lifecycle.Implementation: _NOBODY,
     lifecycle.InitializeParams: _OPENING,
     lifecycle.InitializeResult: _OPENING,
-    prompts.CompleteResult: {"completion": {"values": []}},
-    prompts.Completion: {"values": []},
-    prompts.ListPromptsResult: {"prompts": []},
-    prompts.PromptMessage: {"role": _role},
-    resources.ListResourcesResult: {"resources": []},
-    resources.ListResourceTemplatesResult: {"resourceTemplates": []},
-    resources.Resource: _NAMED_BY_URI,
-    resources.ResourceTemplate: {"name": methodcaller("get", "uriTemplate")},
+    offers.CompleteResult: {"completion": {"values": []}},
+    offers.Completion: {"values": []},
+    offers.ListPromptsResult: {"prompts": []},
+    offers.PromptMessage: {"role": _role},
+    offers.ListResourcesResult: {"resources": []},
+    offers.ListResourceTemplatesResult: {"resourceTemplates": []},
+    offers.Resource: _NAMED_BY_URI,
+    offers.ResourceTemplate: {"name": methodcaller("get", "uriTemplate")},
     sampling.CreateMessageResult: {"role": "assistant", "model": "unknown"},
     tools.CallToolResult: _IS_ERROR,
     tools.ListToolsResult: {"tools": []},

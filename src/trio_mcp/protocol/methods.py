@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from ..classes import frozen
 from .fields import as_object
-from .types import elicitation, lifecycle, notifications, prompts, resources, sampling, tools
+from .types import elicitation, lifecycle, notifications, offers, sampling, tools
 
 Sender: TypeAlias = Literal["client", "server", "both"]
 """The side that sends a method: client or server."""
@@ -69,7 +69,7 @@ _MODERN: Final = "2026-07-28"
 _EMPTY: Final = lifecycle.EmptyParams
 _DONE: Final = lifecycle.EmptyResult
 _TOLD: Final = notifications.NotificationParams
-_PAGE: Final = resources.PageParams
+_PAGE: Final = offers.PageParams
 
 ROWS: Final = (
     # Life cycle
@@ -83,21 +83,21 @@ ROWS: Final = (
     # What servers offer
     Method("tools/list", "client", _PAGE, tools.ListToolsResult, cacheable=True),
     Method("tools/call", "client", tools.CallToolParams, tools.CallToolResult, may_ask=True, tells_failures=True),
-    Method("resources/list", "client", _PAGE, resources.ListResourcesResult, cacheable=True),
-    Method("resources/templates/list", "client", _PAGE, resources.ListResourceTemplatesResult, cacheable=True),
+    Method("resources/list", "client", _PAGE, offers.ListResourcesResult, cacheable=True),
+    Method("resources/templates/list", "client", _PAGE, offers.ListResourceTemplatesResult, cacheable=True),
     Method(
         "resources/read",
         "client",
-        resources.ReadResourceParams,
-        resources.ReadResourceResult,
+        offers.ReadResourceParams,
+        offers.ReadResourceResult,
         may_ask=True,
         cacheable=True,
     ),
-    Method("resources/subscribe", "client", resources.SubscribeParams, _DONE, until=_LEGACY),
-    Method("resources/unsubscribe", "client", resources.SubscribeParams, _DONE, until=_LEGACY),
-    Method("prompts/list", "client", _PAGE, prompts.ListPromptsResult, cacheable=True),
-    Method("prompts/get", "client", prompts.GetPromptParams, prompts.GetPromptResult, may_ask=True),
-    Method("completion/complete", "client", prompts.CompleteParams, prompts.CompleteResult),
+    Method("resources/subscribe", "client", offers.SubscribeParams, _DONE, until=_LEGACY),
+    Method("resources/unsubscribe", "client", offers.SubscribeParams, _DONE, until=_LEGACY),
+    Method("prompts/list", "client", _PAGE, offers.ListPromptsResult, cacheable=True),
+    Method("prompts/get", "client", offers.GetPromptParams, offers.GetPromptResult, may_ask=True),
+    Method("completion/complete", "client", offers.CompleteParams, offers.CompleteResult),
     Method("logging/setLevel", "client", notifications.SetLevelParams, _DONE, until=_LEGACY),
     Method(
         "subscriptions/listen",

@@ -26,8 +26,7 @@ from ..protocol.converters import structure_result
 from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.param_headers import ParamHeader, param_headers
-from ..protocol.types.prompts import CompleteResult, Completion, Prompt
-from ..protocol.types.resources import PageParams, Resource, ResourceTemplate
+from ..protocol.types.offers import CompleteResult, Completion, PageParams, Prompt, Resource, ResourceTemplate
 from ..protocol.types.skills import (
     SKILLS_EXTENSION,
     GetSkillParams,

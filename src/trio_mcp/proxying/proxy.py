@@ -29,7 +29,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
 from ..protocol.types.notifications import SetLevelParams
-from ..protocol.types.resources import SubscribeParams
+from ..protocol.types.offers import SubscribeParams
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange
 from ..runtime.limits import DEFAULT_LIMITS, Limits, Load, Statistics

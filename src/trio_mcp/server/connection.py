@@ -23,8 +23,7 @@ from ..protocol.types.lifecycle import (
     ServerCapabilities,
 )
 from ..protocol.types.notifications import SetLevelParams
-from ..protocol.types.prompts import ListPromptsResult
-from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
+from ..protocol.types.offers import ListPromptsResult, ListResourcesResult, ListResourceTemplatesResult, PageParams
 from ..protocol.types.tools import TASKS_EXTENSION, ListToolsResult
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange

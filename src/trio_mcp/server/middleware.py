@@ -20,8 +20,7 @@ from ..jsonrpc.errors import clean
 from ..protocol.converters import structure_params, structure_result
 from ..protocol.fields import JSONObject
 from ..protocol.methods import METHODS
-from ..protocol.types.prompts import GetPromptParams
-from ..protocol.types.resources import ReadResourceParams
+from ..protocol.types.offers import GetPromptParams, ReadResourceParams
 from ..protocol.types.tools import CallToolParams
 from ..runtime.peer import Auth
 from ..runtime.requests.scope import RequestScope

@@ -29,7 +29,7 @@ from ..protocol.types.notifications import (
     filter_of,
     lists_in,
 )
-from ..protocol.types.resources import SubscribeParams
+from ..protocol.types.offers import SubscribeParams
 from ..protocol.types.tools import TASKS_CAPABILITY
 from ..runtime.connection import Connection
 from ..runtime.exchange import Exchange

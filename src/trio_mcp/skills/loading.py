@@ -22,7 +22,7 @@ from ..protocol.fields import JSONObject
 from ..protocol.methods import Method
 from ..protocol.types.content import TextResourceContents
 from ..protocol.types.lifecycle import ServerCapabilities
-from ..protocol.types.resources import PageParams, ReadResourceResult
+from ..protocol.types.offers import PageParams, ReadResourceResult
 from ..protocol.types.skills import (
     SKILL_FILE,
     SKILLS_EXTENSION,

@@ -22,7 +22,7 @@ from ..lazy import lazy_pattern
 from ..protocol.converters import structure_params
 from ..protocol.errors import CapabilityMissing
 from ..protocol.types.lifecycle import EmptyResult
-from ..protocol.types.resources import PageParams
+from ..protocol.types.offers import PageParams
 from ..protocol.types.tools import TASKS_CAPABILITY, ListTasksResult, Task, TaskParams, UpdateTaskParams
 from ..runtime.requests.scope import RequestScope
 from ..stores.task_store import TaskRecord, UnknownForm, UnreadableRecord

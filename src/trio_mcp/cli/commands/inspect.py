@@ -31,8 +31,7 @@ from ...protocol.converters import structure_result, unstructure
 from ...protocol.fields import JSONObject, as_object
 from ...protocol.revisions import LEGACY_REVISIONS
 from ...protocol.types.lifecycle import DiscoverResult
-from ...protocol.types.prompts import Prompt
-from ...protocol.types.resources import Resource, ResourceTemplate
+from ...protocol.types.offers import Prompt, Resource, ResourceTemplate
 from ...protocol.types.server_cards import ServerCard, name_in
 from ...protocol.types.skills import Skill
 from ...protocol.types.tools import Tool

@@ -34,7 +34,7 @@ from ...hosting.config_files import ConfigError, read_config
 from ...hosting.descriptions import HeldTool, MemberDescription, RestartPolicy, problems_in
 from ...hosting.group import Group, open_group
 from ...protocol.cancel_acknowledged import CancelAcknowledged
-from ...protocol.types.resources import ReadResourceParams
+from ...protocol.types.offers import ReadResourceParams
 from ...proxying import gateway as gateways
 from ...proxying.gateway import Gateway
 from ...proxying.proxy import proxy

@@ -20,8 +20,13 @@ from ...jsonrpc.errors import PeerError
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.types.content import ResourceContents, TextResourceContents
-from ...protocol.types.prompts import Completion, GetPromptResult, PromptReference, ResourceTemplateReference
-from ...protocol.types.resources import ReadResourceResult
+from ...protocol.types.offers import (
+    Completion,
+    GetPromptResult,
+    PromptReference,
+    ReadResourceResult,
+    ResourceTemplateReference,
+)
 from ...protocol.types.tools import TASKS_EXTENSION, CallToolResult
 from ...runtime.calls import OnProgress
 from ...runtime.transport import HTTPError

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from ...classes import value
 from ..fields import JSONObject, as_object, since
 from .lifecycle import CacheScope
-from .resources import Resource
+from .offers import Resource
 
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
 SKILL_FILE: Final = "SKILL.md"

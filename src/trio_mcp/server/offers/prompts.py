@@ -14,7 +14,7 @@ from ...protocol.fields import JSONObject
 from ...protocol.meta import check_meta_keys
 from ...protocol.types.content import TextContent
 from ...protocol.types.input_required import InputRequiredResult
-from ...protocol.types.prompts import (
+from ...protocol.types.offers import (
     MAX_COMPLETION_VALUES,
     CompleteParams,
     CompleteResult,

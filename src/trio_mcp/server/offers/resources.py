@@ -24,7 +24,7 @@ from ...protocol.types.content import (
     TextResourceContents,
 )
 from ...protocol.types.input_required import InputRequiredResult
-from ...protocol.types.resources import ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate
+from ...protocol.types.offers import ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate
 from ...runtime.peer import Auth
 from ...runtime.requests.scope import RequestScope
 from ..calling.results import media_kinds, to_plain

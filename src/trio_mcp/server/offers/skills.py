@@ -22,7 +22,7 @@ from ...classes import define, show_fields
 from ...concurrency.misuse import check_keywords
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...protocol.types.content import BlobResourceContents, TextResourceContents
-from ...protocol.types.resources import PageParams, Resource
+from ...protocol.types.offers import PageParams, Resource
 from ...protocol.types.skills import (
     SKILL_FILE,
     SKILL_SCHEME,
