@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.jsonrpc.base64url import decode_base64url
+from trio_mcp.jsonrpc.codec import decode_base64url
 
 OTHERS = ["ab+/", "ab/_", "ab c", "ab\n_", "abc", "a", "ab=c", "äöüß", "ab\ud800_", "ab!_"]
 

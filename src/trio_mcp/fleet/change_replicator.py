@@ -20,7 +20,7 @@ import trio
 from ..concurrency.bounded import BoundedDict
 from ..concurrency.time_limits import growing_delay
 from ..concurrency.wakeups import ChangeSignal, Sleeper
-from ..jsonrpc.base64url import decode_base64url
+from ..jsonrpc.codec import decode_base64url
 from ..protocol.converters import structure, unstructure
 from ..protocol.revisions import LATEST_MODERN
 from ..stores.record_codec import decode_stored

@@ -19,8 +19,7 @@ import trio
 from ..classes import frozen
 from ..client.client import Client, request_skills
 from ..hosting.catalogue import CatalogueEntry, catalogue_uri, parse_uri
-from ..jsonrpc.base64url import decode_base64url
-from ..jsonrpc.codec import decode_value, encode_value
+from ..jsonrpc.codec import decode_base64url, decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, ProtocolViolation
 from ..protocol.converters import structure_result
 from ..protocol.errors import MethodUnavailable

@@ -19,8 +19,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..classes import frozen
-from ..jsonrpc.base64url import decode_base64url
-from ..jsonrpc.codec import decode_value
+from ..jsonrpc.codec import decode_base64url, decode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ..runtime.peer import Peer, PrincipalId
 from ..runtime.requests.host import LATER, Decision

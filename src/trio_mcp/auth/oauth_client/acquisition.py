@@ -25,7 +25,7 @@ import trio
 
 from ...classes import define
 from ...concurrency.contexts import contextmanager
-from ...jsonrpc.base64url import decode_base64url
+from ...jsonrpc.codec import decode_base64url
 from ..credentials import AuthorizationError, calling_user_code
 from ..fetching import Fetch, Fetcher, FetchFailed
 from ..signing import ProofKey

@@ -17,7 +17,7 @@ import attrs
 import msgspec
 
 from ...classes import frozen
-from ...jsonrpc.base64url import decode_base64url
+from ...jsonrpc.codec import decode_base64url
 from ...protocol.authorization import ServerMetadata
 from ..credentials import AuthorizationError, Credentials, Secret, UserIsAsked, current_secret
 from ..storage.records import RegisteredClient

@@ -18,8 +18,7 @@ import msgspec
 import trio
 
 from ...classes import frozen
-from ...jsonrpc.base64url import decode_base64url
-from ...jsonrpc.codec import check_levels
+from ...jsonrpc.codec import check_levels, decode_base64url
 from ...lazy import extra, require
 from ...protocol.authorization import InvalidDocument, ServerMetadata
 from ..fetching import Fetch, Fetcher, FetchFailed, server_metadata_urls

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from ...classes import frozen
 from ...concurrency.bounded import BoundedDict
 from ...concurrency.fair_share import leaves_enough
-from ...jsonrpc.base64url import decode_base64url
+from ...jsonrpc.codec import decode_base64url
 from ...runtime.peer import Principal
 from ...stores.sealing import derived_key
 from .keys import ASYMMETRIC, UnusableKey, VerificationKey, check_extra, read_key

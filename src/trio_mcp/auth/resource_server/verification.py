@@ -26,8 +26,7 @@ import trio
 
 from ...classes import frozen
 from ...concurrency.bounded import BoundedDict
-from ...jsonrpc.base64url import decode_base64url
-from ...jsonrpc.codec import check_levels
+from ...jsonrpc.codec import check_levels, decode_base64url
 from ...lazy import lazy_pattern
 from ...protocol.fields import as_object
 from ...runtime.peer import Principal

@@ -11,7 +11,7 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from ...jsonrpc.base64url import decode_base64url
+from ...jsonrpc.codec import decode_base64url
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...runtime.peer import Auth, Peer
 from ..options import Visible
