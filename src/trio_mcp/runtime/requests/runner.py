@@ -242,7 +242,7 @@ class RequestRunner:
                     else:
                         if is_over:  # reply before the checkpoint that trio makes at the end of any nursery
                             line = _reply_line(scope, result, None, cancelled_inside=False)
-                            _end(scope, line, span, result)
+                            _reply_and_release(scope, line, span, result)
                             return
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
@@ -262,7 +262,7 @@ class RequestRunner:
         finally:
             del failure  # break the reference cycle: the traceback refers to this frame
             if scope.phase is not Phase.OVER:
-                _end(scope, line, span, result)
+                _reply_and_release(scope, line, span, result)
 
     # Rounds
 
@@ -455,7 +455,7 @@ def _name_of(info: Any) -> str | None:
     return f"{name} {version}" if type(name) is str and type(version) is str else None
 
 
-def _end(scope: RequestScope, line: bytes | None, span: HandlerSpan | None, result: Any) -> None:
+def _reply_and_release(scope: RequestScope, line: bytes | None, span: HandlerSpan | None, result: Any) -> None:
     """Send ``line``, the reply to a request whose handler and tasks have ended, and release what the request held.
 
     ``line`` is `None` for a cancelled request, which gets no reply. Synchronous.
