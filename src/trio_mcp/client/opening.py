@@ -41,7 +41,7 @@ from ..runtime.transport import ConnectionLost, FramedTransport, HTTPError, Tran
 from ..state.events import NotificationReceived
 from .client import Client, adopt
 from .options import ClientOptions, ClientSettings
-from .requests import capabilities_in, meta_in, open_stream
+from .requests import meta_in, open_stream
 from .results import check_result_type, structured
 from .timeouts import CallTimeouts
 
@@ -420,7 +420,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
     refusal: MCPError | None = None
     while offered is not None:
         tried.append(offered)
-        params = InitializeParams(offered.name, capabilities_in(client, offered), client.settings.info)
+        params = InitializeParams(offered.name, client._answers.capabilities_in(offered), client.settings.info)
         try:
             data = await client._connection.request("initialize", unstructure(params, offered), offered)
             offered = None

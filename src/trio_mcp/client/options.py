@@ -119,10 +119,6 @@ def _recorder(record: Recorder | str | os.PathLike[str] | None) -> Recorder | No
     return recorder_of(record)
 
 
-def _limits(limits: Limits | None) -> Limits:
-    return limits or DEFAULT_LIMITS
-
-
 def _check_legacy(_: Any, __: Any, revision: str | None) -> None:
     names = [row.name for row in LEGACY_REVISIONS]
     if revision is not None and revision not in names:
@@ -275,7 +271,7 @@ class ClientSettings:
     cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
     """Cache for fresh responses of a modern server. By default, each client has a cache of its own. `None` disables
     caching. Most servers don't allow caching."""
-    limits: Limits = attrs.field(default=None, converter=_limits)
+    limits: Limits = attrs.field(default=None, converter=attrs.converters.default_if_none(DEFAULT_LIMITS))
     """Limits on the resources of this client that the server may use; `None` means the defaults of `Limits`."""
     tracing: OpenTelemetry | None = None
     """Creates spans and metrics for requests: `trio_mcp.otel.OpenTelemetry`."""

@@ -30,7 +30,7 @@ from ..protocol.meta import (
 )
 from ..protocol.methods import METHODS, ROWS
 from ..protocol.revisions import LATEST_LEGACY, Revision
-from ..protocol.types.lifecycle import ClientCapabilities, ServerCapabilities
+from ..protocol.types.lifecycle import ServerCapabilities
 from ..protocol.types.notifications import ListenParams, SubscriptionFilter
 from ..protocol.types.tools import CallToolResult
 from ..runtime.calls import OnNotification, OnProgress
@@ -355,16 +355,11 @@ def meta_in(requests: Requests, revision: Revision) -> JSONObject:
     meta: JSONObject = {
         PROTOCOL_VERSION: revision.name,
         CLIENT_INFO: unstructure(requests.settings.info, revision),
-        CLIENT_CAPABILITIES: unstructure(capabilities_in(requests, revision), revision),
+        CLIENT_CAPABILITIES: unstructure(requests._answers.capabilities_in(revision), revision),
     }
     if requests._tag is not None:
         meta[CLIENT] = requests._tag
     return meta
-
-
-def capabilities_in(requests: Requests, revision: Revision) -> ClientCapabilities:
-    """Return the capabilities that a client declares to a server that uses the protocol ``revision``."""
-    return requests._answers.capabilities_in(revision)
 
 
 async def forward_request(

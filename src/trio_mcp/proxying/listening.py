@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from ..client.cache import Change
+from ..client.requests import open_stream
 from ..client.subscriptions import Changes
 from ..concurrency.bounded import Backlog
 from ..concurrency.contexts import asynccontextmanager
@@ -63,9 +64,9 @@ async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstrea
     )
     told = ExtensionNotifications(downstream.limits)
     states = TaskStates(task_ids, downstream.limits.max_inbound_bytes)
-    meta = per_request_fields(scope.request, downstream, upstream)
     if upstream.revision.changes == "listen":
-        opening = upstream.listen(asked, meta, states.put, told.put)
+        ask = partial(open_stream, upstream.client, meta=per_request_fields(scope.request, downstream, upstream))
+        opening = upstream.client._change_streams.listen(asked, ask, states.put, told.put)
     else:
         opening = _changes_of_legacy(upstream, asked)
     async with opening as changes:

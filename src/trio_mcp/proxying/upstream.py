@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self, TypeAlias
 from weakref import WeakKeyDictionary
@@ -18,7 +18,6 @@ import trio
 from ..client.answers import Relay
 from ..client.client import Client, forward_to, learn_skills
 from ..client.requests import forward_request, open_stream
-from ..client.subscriptions import Changes
 from ..connecting.http.outgoing import ToolHeaders
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
@@ -28,8 +27,8 @@ from ..protocol.meta import related_task_of
 from ..protocol.param_headers import ParamHeader
 from ..protocol.revisions import Revision
 from ..protocol.types.lifecycle import ServerCapabilities
-from ..protocol.types.notifications import SubscriptionFilter, log_level_rank
-from ..runtime.calls import OnNotification, OnProgress
+from ..protocol.types.notifications import log_level_rank
+from ..runtime.calls import OnProgress
 from ..runtime.peer import PrincipalId
 from ..runtime.requests.scope import RequestScope, current_request
 from ..runtime.transport import ConnectionLost
@@ -293,18 +292,6 @@ class Upstream(Relay):
             self.client.settings.forwards is not None,
             self.passes_tasks,
         )
-
-    def listen(
-        self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_extension: OnNotification
-    ) -> AbstractAsyncContextManager[Changes]:
-        """Open a stream of the changes that an upstream server in a modern protocol revision reports. It is closed
-        after the ``with`` block. See `Client.listen`.
-
-        ``meta`` is the ``_meta`` of the request; ``on_task`` gets the states of tasks, and ``on_extension`` the
-        notifications of extensions.
-        """
-        opening = partial(open_stream, self.client, meta=meta)
-        return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
         """Wait until the outbox to the upstream server has room, then send a notification that relates to no
