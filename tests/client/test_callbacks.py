@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 
+from trio_mcp.client.current_call import CallContexts
 from trio_mcp.client.options import ClientSettings
 from trio_mcp.client.server_messages import Callbacks
 from trio_mcp.protocol.methods import METHODS
@@ -23,7 +25,9 @@ def log(data: Any) -> NotificationReceived:
 
 
 def callbacks(on_log: Any) -> Callbacks:
-    return Callbacks(ClientSettings(on_log=on_log))
+    made = Callbacks(ClientSettings(on_log=on_log), CallContexts())
+    made.outbound = cast("Any", SimpleNamespace(only=None))
+    return made
 
 
 def test_sync_log_callback_is_called_immediately() -> None:

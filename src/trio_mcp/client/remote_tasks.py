@@ -271,12 +271,8 @@ class TaskProgress:
         self._message: str | None = None
         self._last_state: object = None
 
-    @property
-    def of_call(self) -> OnProgress | None:
-        """The progress callback for the call that may create the task. `None` if the caller has passed no callback."""
-        return None if self._on_progress is None else self._progressed
-
-    def _progressed(self, progress: Progress) -> Awaitable[None] | None:
+    def of_call(self, progress: Progress) -> Awaitable[None] | None:
+        """Pass on the progress of the call that may create the task. Only for a caller that has passed a callback."""
         assert self._on_progress is not None, "else nothing is given"
         self._progress, self._message = max(self._progress, progress.progress), progress.message
         return self._on_progress(progress)

@@ -48,10 +48,6 @@ _LOG: Final = "notifications/message"
 _NO_CALL: Final = object()
 
 
-class _Unconnected:
-    only: Final = None
-
-
 class Callbacks:
     """Calls the callbacks that the user has passed to the client. Also calls functions of this package that watch for
     changes on the server.
@@ -60,12 +56,13 @@ class Callbacks:
     would double the cost of a log message. All other callbacks wait for their turn in a queue.
     """
 
-    def __init__(self, settings: ClientSettings, contexts: CallContexts | None = None) -> None:
+    outbound: Outbound
+    """Sends the client's calls. Log messages may belong to these calls. It is set once the connection exists."""
+
+    def __init__(self, settings: ClientSettings, contexts: CallContexts) -> None:
         self._settings = settings
-        self.contexts = contexts or CallContexts()
+        self.contexts = contexts
         """Finds the call that a message of the server belongs to."""
-        self.outbound: Outbound | _Unconnected = _Unconnected()
-        """Sends the client's calls. Log messages may belong to these calls."""
         self._log_context = Context()
         """The context variables with which the reader task runs the callback for log messages."""
         self._call: Any = _NO_CALL
