@@ -366,11 +366,7 @@ class ArgumentReader:
                 files[name] = _title_and_description(plain) | _BASE64
             elif _is_file(item):
                 files[name] = {**plain, "items": _BASE64}
-                filename = {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "description": f"The names of the files {name}.",
-                }
+                filename = {"type": "array", "items": {"type": "string"}}
             else:
                 continue
             names[name] = legal_name(f"{name}_filename", {*parts, *names.values()})
