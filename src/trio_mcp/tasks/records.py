@@ -4,7 +4,7 @@ store and the limits of a server's or client's tasks."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
@@ -93,14 +93,6 @@ class TaskSettings:
 DEFAULT_TASKS = TaskSettings()
 
 
-@frozen
-class RecordPage:
-    """A page of task records. To read the next page, pass ``next_cursor``; it is `None` on the last page."""
-
-    records: Sequence[TaskRecord]
-    next_cursor: str | None
-
-
 class TaskRecords:
     """Reads and changes the task records in the store that ``settings`` specifies, and waits for changes of the
     records.
@@ -157,11 +149,12 @@ class TaskRecords:
             return await self.change(task_id, None, expired)
         return record
 
-    async def page(self, scope: str, cursor: str | None, limit: int) -> RecordPage:
-        """Return a page of the task records of ``scope`` (the owner's scope), oldest first.
+    async def page(self, scope: str, cursor: str | None, limit: int) -> tuple[list[TaskRecord], str | None]:
+        """Return a page of the task records of ``scope`` (the owner's scope), oldest first, and the cursor of the next
+        page. The cursor is `None` on the last page.
 
-        ``cursor`` is the `RecordPage.next_cursor` of the previous page. It stays valid when that page's records are
-        gone. Raises `CodedError` (-32602) if it isn't a cursor.
+        ``cursor`` is the cursor that came with the previous page. It stays valid when that page's records are gone.
+        Raises `CodedError` (-32602) if it isn't a cursor.
         """
         found = await self.store.page(scope, None if cursor is None else _position(cursor), limit + 1)
         page, records = found[:limit], list[TaskRecord]()
@@ -171,7 +164,7 @@ class TaskRecords:
             if now is not None:
                 records.append(now)
         is_last = len(found) <= limit or not page
-        return RecordPage(records, None if is_last else f"{page[-1].position}.{page[-1].id}")
+        return records, None if is_last else f"{page[-1].position}.{page[-1].id}"
 
     # Changes
 

@@ -166,9 +166,8 @@ class CoreMethods:
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
         if self._own.are_all_of(scope):
             return await self._list_own(scope, cursor)
-        page = await self._records.page(scope_of(scope), cursor, _PAGE)
-        tasks = [core_task(record) for record in page.records if self._may_see(scope, record)]
-        return ListTasksResult(tasks, page.next_cursor)
+        page, following = await self._records.page(scope_of(scope), cursor, _PAGE)
+        return ListTasksResult([core_task(record) for record in page if self._may_see(scope, record)], following)
 
     async def _list_own(self, scope: RequestScope, cursor: str | None) -> ListTasksResult:
         """Return the tasks that this connection has created. The other tasks in the store may belong to other

@@ -231,8 +231,8 @@ class CallerTasks(StoredTasks):
         ``cursor`` is the `TaskPage.next_cursor` of the previous page. It stays valid when that page's tasks are gone.
         Raises `CodedError` (-32602) if it isn't a cursor.
         """
-        page = await self._host().records.page(self._scope or "", cursor, _PAGE)
-        return TaskPage([state_in(record) for record in page.records], page.next_cursor)
+        page, following = await self._host().records.page(self._scope or "", cursor, _PAGE)
+        return TaskPage([state_in(record) for record in page], following)
 
 
 class TaskContext:
