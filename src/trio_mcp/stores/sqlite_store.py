@@ -12,7 +12,6 @@ import sqlite3
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal
 
 import attrs
@@ -360,9 +359,7 @@ class SQLiteTaskStore(DatabaseTaskStore):
     async def __aenter__(self) -> SQLiteTaskStore:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

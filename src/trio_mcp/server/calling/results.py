@@ -292,15 +292,11 @@ def to_plain(value: Any, encoders: Encoders | None = None) -> Any:
         TypeError: For a value without a JSON form, and for a `CallToolResult` or `InputRequired` inside data.
         NotSerializable: If the data is nested too deeply.
     """
-    write = _WRITE if encoders is None else partial(_spelled_out_by, encoders)
+    write: Callable[[Any], Any] = _WRITE if encoders is None else lambda each: _spelled_out(encoders.write(each))
     try:
         return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=write)
     except RecursionError:
         raise NotSerializable(f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting") from None
-
-
-def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
-    return _spelled_out(encoders.write(value))
 
 
 def _spelled_out(value: Any) -> Any:
