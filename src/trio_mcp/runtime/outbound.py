@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import Context, ContextVar
 from math import inf
 from threading import get_ident
@@ -27,6 +27,7 @@ from ..protocol.types.tools import created_id
 from .calls import (
     Call,
     CallOutcome,
+    CallOwner,
     DetachedCall,
     OnNotification,
     OnProgress,
@@ -35,22 +36,17 @@ from .calls import (
     send_ignoring_reply,
 )
 from .cancellation import CancelCause, reason_of, with_remaining
-from .outbox import REQUEST_MARKS
+from .outbox import REQUEST_MARKS, Outbox
 from .requests.scope import RequestScope, current_request
-from .transport import ConnectionLost
+from .transport import ConnectionLost, Tracer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..jsonrpc.messages import RequestId
     from ..protocol.revisions import Revision
     from ..state.connection import ConnectionState
     from ..state.requests import OutboundRequest
-    from .calls import CallOwner
     from .limits import Limits
     from .notifications import NotificationQueue
-    from .outbox import Outbox
-    from .transport import Tracer
 
 
 _ANSWER_ONLY: Final = (

@@ -21,9 +21,10 @@ independent.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError, MCPError, clean
 from ..jsonrpc.messages import (
@@ -63,9 +64,6 @@ from .events import (
     Unread,
 )
 from .requests import InboundRequest, OutboundRequest, PerRequestFields, Role, progress_token_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _IN_BATCH: Final = "the answer is a batch, which this revision does not have"

@@ -7,10 +7,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ...classes import define
-from ...concurrency.fair_share import leaves_enough
+from ...concurrency.fair_share import Caller, leaves_enough
 
 if TYPE_CHECKING:
-    from ...concurrency.fair_share import Caller
     from ...state.requests import InboundRequest
     from ..limits import Limits, Load
 

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from ...concurrency.fair_share import EvictionQueue
+from ...concurrency.fair_share import Caller, EvictionQueue
 from ...protocol.cancel_acknowledged import CancelParams, CancelResult, token_in
 from ...protocol.converters import structure_params, unstructure
 from ..cancellation import CancelCause
 
 if TYPE_CHECKING:
-    from ...concurrency.fair_share import Caller
     from ...concurrency.wakeups import Alarms
     from ...protocol.fields import JSONObject
     from ...state.requests import InboundRequest

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeAl
 import trio
 
 from ...classes import frozen, value
-from ...concurrency.fair_share import EvictionQueue
-from ...concurrency.wakeups import Alarms
+from ...concurrency.fair_share import Caller, EvictionQueue
+from ...concurrency.wakeups import Alarm, Alarms
 from ...concurrency.workers import Workers
 from ..cancellation import CancelCause
 from ..limits import Limits, Load
@@ -25,8 +25,6 @@ from .scope import RequestScope
 
 if TYPE_CHECKING:
     from ...concurrency.asyncio_thread import AsyncioThread
-    from ...concurrency.fair_share import Caller
-    from ...concurrency.wakeups import Alarm
     from ...state.events import NotificationReceived
     from ...state.requests import InboundRequest
     from ...stores.sealing import KeyRing

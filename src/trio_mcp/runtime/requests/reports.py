@@ -21,11 +21,10 @@ from ...jsonrpc.codec import encode_readable, encode_value, plain_scalar
 from ...jsonrpc.errors import NotSerializable
 from ...protocol.meta import ProgressToken
 from ...protocol.types.notifications import LogLevel, log_level_rank
-from ..outbox import LINE_END
+from ..outbox import LINE_END, Outbox, Owner, Segment
 
 if TYPE_CHECKING:
     from ...concurrency.wakeups import Alarm, Alarms
-    from ..outbox import Outbox, Owner, Segment
     from .scope import RequestScope
 
 NEVER_LOGGED: Final = 8

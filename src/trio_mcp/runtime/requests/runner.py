@@ -19,24 +19,21 @@ from ...diagnostics.log import new_share, set_share
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
 from ...protocol.meta import CLIENT, CLIENT_INFO
 from ...protocol.types.input_required import InputRequiredResult
-from ...state.requests import Phase, Step
+from ...state.requests import InboundRequest, Phase, Step
 from ..cancellation import CancelCause, Cancellation
 from ..outbox import REQUEST_MARKS
-from ..transport import ConnectionLost
+from ..transport import ConnectionLost, HandlerSpan, Tracer
 from .admission import Admission
-from .host import LATER, Now
+from .host import LATER, Now, RequestHandler, RequestHost
 from .scope import RequestScope
 
 if TYPE_CHECKING:
     from ...concurrency.time_limits import Graces
     from ...state.events import CancelReceived
-    from ...state.requests import InboundRequest
     from ..calls import Ask, SendDetached
     from ..exchange import Exchange
     from ..peer import Peer
     from ..replies import Replies
-    from ..transport import HandlerSpan, Tracer
-    from .host import RequestHandler, RequestHost
     from .questions import Question
     from .rounds import Retry
 

@@ -15,7 +15,7 @@ from ...concurrency.contexts import contextmanager
 from ...concurrency.time_limits import HandlerLimit
 from ...jsonrpc.codec import encode_value, frame_notification
 from ...protocol.meta import with_related_task
-from ...state.requests import PHASE_AFTER, IllegalStep, Phase, Step
+from ...state.requests import PHASE_AFTER, IllegalStep, InboundRequest, Phase, Step
 from ..cancellation import DEADLINE_PASSED, REMAINING_MS, CancelCause, Cancellation, deadline_of
 from ..outbox import LINE_END, REQUEST_MARKS, Owner
 from .reports import ProgressReporter, RequestLog
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ...concurrency.wakeups import Alarm
     from ...protocol.fields import JSONObject
     from ...protocol.revisions import Revision
-    from ...state.requests import InboundRequest
     from ...tasks.request_task import RequestTask
     from ..calls import OnProgress
     from ..exchange import Exchange
