@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import trio
+from trio.testing import MockClock
 
 from trio_mcp import CodedError, Limits
 from trio_mcp.concurrency.fair_share import Caller
@@ -86,7 +87,7 @@ def some(**limits: Any) -> Endings:
     return Endings(Alarms(), Limits(**limits), 30.0)
 
 
-async def test_confirmed_cancel_stops_the_request_and_returns_how_the_request_ended() -> None:
+async def test_confirmed_cancel_stops_the_request_and_returns_how_the_request_ended(autojump_clock: MockClock) -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     assert asked(endings, "t" * 16) is None
@@ -113,7 +114,9 @@ async def test_cancel_acknowledgement_reports_whether_the_reply_was_a_result_or_
     assert asked(endings, "t" * 16) == {"state": "finished", "outcome": "error"}
 
 
-async def test_cancel_acknowledgement_reports_state_abandoned_if_a_handler_thread_still_runs() -> None:
+async def test_cancel_acknowledgement_reports_state_abandoned_if_a_handler_thread_still_runs(
+    autojump_clock: MockClock,
+) -> None:
     endings = some()
     scope = entered(endings, "t" * 16)
     assert asked(endings, "t" * 16) is None
