@@ -23,8 +23,7 @@ from wsproto.events import AcceptConnection, CloseConnection
 
 from trio_mcp import CancelCause, ConnectionLost, Limits, open_websocket, serve_websocket
 from trio_mcp.client.opening import open_client
-from trio_mcp.transports.websocket.frames import CLOSE_FRAME
-from trio_mcp.transports.websocket.stream import CoalescingStream
+from trio_mcp.transports.websocket.stream import CLOSE_FRAME, CoalescingStream
 from trio_mcp.transports.websocket.transport import WebSocketTransport
 from trio_mcp.types import LogLevel, LogParams
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 
-from trio_mcp.transports.websocket.frames import FrameGauge, close_frame, text_frames
+from trio_mcp.transports.websocket.stream import FrameGauge, close_frame, text_frames
 
 LENGTHS = st.sampled_from([1, 2, 124, 125, 126, 127, 128, 65535, 65536, 65537])
 

@@ -8,8 +8,7 @@ from tests.patience import PATIENCE
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from trio_mcp.concurrency.fair_share import Caller, SharedBytes
-from trio_mcp.transports.websocket.frames import close_frame, text_frames
-from trio_mcp.transports.websocket.stream import CoalescingStream
+from trio_mcp.transports.websocket.stream import CoalescingStream, close_frame, text_frames
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -19,8 +19,7 @@ from ...jsonrpc.errors import ProtocolViolation
 from ...runtime.transport import ConnectionLost
 from ..host_checks import HostChecks
 from ..streams import drop_tracebacks, linger, until_broken
-from .frames import CLOSE_WAIT, close_frame
-from .stream import HEAD_END, CoalescingStream
+from .stream import CLOSE_WAIT, HEAD_END, CoalescingStream, close_frame
 
 SUBPROTOCOL: Final = "mcp"
 

@@ -16,9 +16,8 @@ from trio_websocket import ConnectionClosed, WebSocketConnection
 from ...concurrency.fair_share import HeldBytes
 from ...runtime.transport import ConnectionLost, FramedTransport
 from ..streams import AT_ONCE
-from .frames import CLOSE_WAIT, close_frame, closed_by_peer, text_frames
 from .handshake import Handshake, accept, ask, refusal, shake_hands
-from .stream import CoalescingStream
+from .stream import CLOSE_WAIT, CoalescingStream, close_frame, text_frames
 
 logger = logging.getLogger("trio_mcp")
 
@@ -148,7 +147,7 @@ class WebSocketTransport(FramedTransport):
         if code in (1002, 1007) and not self._stream.close_sent:
             # For bytes that wsproto can't parse, it reports a close by the peer. So a close frame must still be sent.
             return self.close_with(code, words or "")
-        self._lost = closed_by_peer(code, words)
+        self._lost = _closed_by_peer(code, words)
         return self._lost
 
     def close_with(self, code: int, reason: str) -> ConnectionLost:
@@ -265,3 +264,26 @@ def _first(group: BaseExceptionGroup[Any]) -> Exception:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
     return error
+
+
+_MEANINGS: Final = {
+    1000: "the peer closed the connection",
+    1001: "the peer is going away",
+    1002: "the peer reported a protocol error",
+    1003: "the peer does not accept this type of data",
+    1005: "the peer closed the connection without a reason",
+    1006: "the connection was lost",
+    1007: "the peer reported text that is not UTF-8",
+    1008: "the peer reported a violation of its policy",
+    1009: "the peer reported a message that is too long",
+    1011: "the peer reported an internal error",
+    1012: "the peer is restarting",
+    1013: "the peer is too busy",
+}
+
+
+def _closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
+    """Return the error for a connection that the peer has closed with the close code ``code``. Code 1006 means that the
+    peer vanished."""
+    words = f"{_MEANINGS.get(code, 'the peer closed the connection')} (close code {code})"
+    return ConnectionLost(f"{words}: {reason}" if reason else words)
