@@ -22,17 +22,7 @@ from ...server.servable import Running, Servable, check_servable, end_tasks, run
 from ...transports.host_checks import host_checks_for
 from ...transports.http.application import Admitted, Answer, BadRequest, DeferredDecision, RequestHead, UnservedBody
 from ..process import recorder_of
-from .asgi_requests import (
-    AsgiBody,
-    AsgiResponse,
-    ClientDisconnected,
-    Receive,
-    Scope,
-    Send,
-    client_of,
-    head_of,
-    send_answer,
-)
+from .asgi_requests import AsgiBody, AsgiResponse, ClientDisconnected, Receive, Scope, Send, head_of, send_answer
 from .endpoint import watch_clock
 from .responses import EndpointSettings, resource_metadata, text
 from .serve import HTTPAppOptions, bounds_of, endpoint_to, open_recordings, settings_of
@@ -227,7 +217,7 @@ class ASGIFront:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI request until its response is complete or its client has disconnected."""
-        hop = self._endpoint.callers.hop_at(client_of(scope))
+        hop = self._endpoint.callers.hop_at(_client_of(scope))
         response, body = AsgiResponse(send, self._context, hop), AsgiBody(receive, self._bounds)
         self._responses[response] = None
         try:
@@ -300,6 +290,15 @@ class ASGIFront:
         """End all responses that are still being sent, although they are incomplete."""
         for response in tuple(self._responses):
             response.cut("the application has ended")
+
+
+def _client_of(scope: Scope) -> str | None:
+    """Return the IP address of the client (ASGI 3, HTTP Connection Scope).
+
+    Return `None` if the ASGI server doesn't report the address.
+    """
+    client: tuple[str, int | None] | None = scope.get("client")
+    return client[0] if client else None
 
 
 class ResourceMetadataApp:

@@ -77,15 +77,6 @@ def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
     )
 
 
-def client_of(scope: Scope) -> str | None:
-    """Return the IP address of the client (ASGI 3, HTTP Connection Scope).
-
-    Return `None` if the ASGI server doesn't report the address.
-    """
-    client: tuple[str, int | None] | None = scope.get("client")
-    return client[0] if client else None
-
-
 def _path_below(scope: Scope) -> str:
     # The path starts with the prefixes of all mounts, unless a proxy or an older framework has removed them.
     path: str = scope["path"]
