@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import errno
 import secrets as randomness
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Generator,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -312,6 +302,5 @@ def _time(until: int | None, never: bytes) -> Value:
     return never if until is None or until > _MAX_TIME else until
 
 
-def _batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(items), _NAMES):
-        yield items[start : start + _NAMES]
+def _batches(items: Sequence[Any]) -> Sequence[Sequence[Any]]:
+    return [items[start : start + _NAMES] for start in range(0, len(items), _NAMES)]
