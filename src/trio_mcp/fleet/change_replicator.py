@@ -224,18 +224,13 @@ class ChangeReplicator:
         except OSError as error:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
-                self._forget_own(changed)
+                self._own -= Counter([changed])
             else:
                 # Another replica may have recorded the same change while this replica tried to record it.
                 # Then this replica has mistaken the other replica's record for its own, and notified no observer.
                 self._notify_observers(changed)
             return False
         return True
-
-    def _forget_own(self, changed: frozenset[str]) -> None:
-        self._own[changed] -= 1
-        if not self._own[changed]:
-            del self._own[changed]
 
     async def _record_rest(self) -> None:
         """Record in the shared change log, before this replica ends, the changes that aren't recorded yet.
@@ -281,7 +276,7 @@ class ChangeReplicator:
         self.cursor = hint.cursor
         changed = frozenset(hint.changed)
         if self._own[changed]:
-            self._forget_own(changed)
+            self._own -= Counter([changed])
         else:
             self._notify_observers(changed)
 
