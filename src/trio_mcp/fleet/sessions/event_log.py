@@ -99,7 +99,7 @@ def _ids(request_id: bytes) -> list[RequestId]:
     return cast("list[RequestId]", ids)
 
 
-def standalone_log_id(session_id: str) -> str:
+def _standalone_log_id(session_id: str) -> str:
     """Return the id of the event log for a session's standalone GET stream.
 
     The log of all other streams has the session's id.
@@ -111,7 +111,7 @@ async def forget_events(events: EventLog, session_id: str) -> None:
     """Delete the stored events of a session that has ended. If the storage is unavailable, the events expire later."""
     with logged_failure("could not delete the events of a session"):
         await events.delete(session_id)
-        await events.delete(standalone_log_id(session_id))
+        await events.delete(_standalone_log_id(session_id))
 
 
 async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: Callable[[OSError], None]) -> T:
@@ -149,6 +149,10 @@ class StreamLog:
     stream and owner."""
     owner: str = ""
     """The principal that owns the session, in the form of `principal_text`."""
+
+    def standalone(self, limit: int, retention_ms: int) -> StreamLog:
+        """Return the log of the session's standalone GET stream. This log is the log of all other streams."""
+        return attrs.evolve(self, log_id=_standalone_log_id(self.log_id), limit=limit, retention_ms=retention_ms)
 
     def open(self, name: str, holder: str, request_id: bytes) -> Awaitable[None]:
         """Create the SSE stream ``name`` in the session's event log. See `EventLog.open`."""

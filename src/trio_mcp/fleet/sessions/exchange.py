@@ -22,21 +22,14 @@ from ...runtime.cancellation import CancelCause
 from ...runtime.replies import error_line
 from ...server.connection import ServerConnection
 from ...serving.http.exchanges import HttpRequest
-from ...serving.http.responses import busy, invalid, unavailable
+from ...serving.http.responses import busy, invalid
 from ...serving.http.session_exchange import ClientSession, SessionExchange
 from ...stores.task_store import StoreFull
 from ...transports.http.application import Answer
 from ..messenger import logged_failure
 from .event_log import forget_events, lost_line
-from .shared_state import (
-    SESSION_ENDED_TEXT,
-    UNREACHABLE_TEXT,
-    SessionEnded,
-    SessionServices,
-    SessionStateTooLong,
-    SharedSessionState,
-)
-from .state import Change, SessionState, change_log_level, change_subscriptions, mark_initialized
+from .shared_state import SessionEnded, SessionServices, SharedSessionState, session_ended, unreachable
+from .state import Change, SessionState, SessionStateTooLong, change_log_level, change_subscriptions, mark_initialized
 
 if TYPE_CHECKING:
     from ...runtime.requests.scope import RequestScope
@@ -128,12 +121,12 @@ class PendingChanges:
         return write
 
     async def _write(self, write: PendingChange) -> None:
-        refusal: Refusal | None = partial(unavailable, UNREACHABLE_TEXT)
+        refusal: Refusal | None = unreachable
         try:
             await self._session_state.change(write.change)
             refusal = None
         except SessionEnded:
-            refusal = partial(invalid, HTTPStatus.NOT_FOUND, SESSION_ENDED_TEXT)
+            refusal = session_ended
         except SessionStateTooLong:
             refusal = partial(busy, "Too busy: too many subscriptions")
         except OSError as error:
@@ -287,7 +280,7 @@ class InitializeExchange(SharedExchange):
             return partial(invalid, HTTPStatus.BAD_REQUEST, "the parameters of initialize are too long")
         except OSError as failed:
             logger.debug("a session could not be opened: %s", failed)
-            return partial(unavailable, UNREACHABLE_TEXT)
+            return unreachable
         if ended is not None:
             self._services.start_soon(forget_events, self._services.replica.events, ended)
         return None

@@ -31,18 +31,11 @@ from ...jsonrpc.messages import (
 )
 from ...protocol.fields import as_object
 from ...serving.http.exchanges import HttpRequest
-from ...serving.http.responses import invalid, unavailable
+from ...serving.http.responses import invalid
 from ...state.connection import ConnectionState
 from ..messenger import MessageRefused, ReplicaDead, logged_failure
-from .shared_state import (
-    SESSION_ENDED_TEXT,
-    UNREACHABLE_TEXT,
-    SessionEnded,
-    SessionServices,
-    SessionStateTooLong,
-    SharedSessionState,
-)
-from .state import MAX_CANCELLED_ID, add_cancel
+from .shared_state import SessionEnded, SessionServices, SharedSessionState, session_ended, unreachable
+from .state import MAX_CANCELLED_ID, SessionStateTooLong, add_cancel
 
 logger = logging.getLogger("trio_mcp")
 
@@ -172,12 +165,12 @@ class SessionRouter:
             reason = f"the process that runs the request refused the answer: {error}"
             response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
         except SessionEnded:
-            response.answer(invalid(HTTPStatus.NOT_FOUND, SESSION_ENDED_TEXT, extra))
+            response.answer(session_ended(extra))
         except ValueError as error:
             response.answer(invalid(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), extra))
         except (OSError, SessionStateTooLong) as error:
             logger.debug("could not forward a message: %s", error)
-            response.answer(unavailable(UNREACHABLE_TEXT, extra))
+            response.answer(unreachable(extra))
         else:
             return True
         return False

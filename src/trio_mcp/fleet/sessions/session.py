@@ -27,14 +27,14 @@ from ...runtime.cancellation import CancelCause
 from ...runtime.peer import Peer, PrincipalId
 from ...server.connection import ServerConnection
 from ...serving.http.exchanges import HttpRequest
-from ...serving.http.responses import empty, unavailable
+from ...serving.http.responses import empty
 from ...serving.http.session_exchange import ClientSession, SessionExchange
 from ...state.connection import ConnectionState
 from ..messenger import logged_failure
 from .event_log import ResumedStreams, StreamLog, forget_events, new_holder, new_stream_name
 from .exchange import InitializeExchange, PendingChange, PendingChanges, SharedExchange
 from .routing import Delivery, SessionRouter
-from .shared_state import FRESH_SECONDS, UNREACHABLE_TEXT, SessionServices, SharedSessionState, to_milliseconds
+from .shared_state import FRESH_SECONDS, SessionServices, SharedSessionState, to_milliseconds, unreachable
 from .standalone_streams import StandaloneStreams
 from .state import Cancel, SessionState, initialize_params
 from .streams import SharedStream
@@ -404,7 +404,7 @@ class SharedSession(ClientSession):
             await self.session_state.delete()
         except OSError as failed:
             logger.debug("a session could not be ended: %s", failed)
-            asked.response.answer(unavailable(UNREACHABLE_TEXT, asked.extra))
+            asked.response.answer(unreachable(asked.extra))
             return
         await forget_events(self._services.replica.events, self.id)
         asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))

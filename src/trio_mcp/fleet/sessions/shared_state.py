@@ -12,6 +12,7 @@ import logging
 import math
 import secrets
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -23,12 +24,14 @@ from ...concurrency.fair_share import Caller
 from ...concurrency.wakeups import ChangeSignal
 from ...runtime.peer import PrincipalId
 from ...server.server import RunningServer
+from ...serving.http.responses import invalid, unavailable
 from ...stores.record_codec import encoded
 from ...stores.sealing import BadSeal
 from ...stores.task_store import HintsLost, Uncertain, new_mark
+from ...transports.http.application import Answer
 from ..change_replicator import ChangeReplicator
 from ..messenger import Messenger, SealedMessenger, logged_failure
-from .state import MAX_STATE_BYTES, Change, SessionState, decode_state, encode_state, initialize_params
+from .state import Change, SessionState, SessionStateTooLong, decode_state, encode_state, initialize_params
 
 logger = logging.getLogger("trio_mcp")
 
@@ -46,16 +49,20 @@ _CALLER_BYTES: Final = 16
 _POLL_INTERVAL: Final = 1.0
 """The maximum number of seconds between two reads of an SSE stream that another replica writes, if no notification
 arrives."""
-UNREACHABLE_TEXT: Final = "the sessions of this server cannot be reached; try again later"
-SESSION_ENDED_TEXT: Final = "there is no such session: it has ended; send initialize"
+
+
+def unreachable(extra: bytes) -> Answer:
+    """Return the response to a request that needs the shared storage, while the storage is unavailable."""
+    return unavailable("the sessions of this server cannot be reached; try again later", extra)
+
+
+def session_ended(extra: bytes) -> Answer:
+    """Return the response to a request in a session that has ended."""
+    return invalid(HTTPStatus.NOT_FOUND, "there is no such session: it has ended; send initialize", extra)
 
 
 class SessionEnded(Exception):
     """The MCP session has ended, on this replica or on another one."""
-
-
-class SessionStateTooLong(Exception):
-    """The change would make the stored state of the session longer than its maximum size."""
 
 
 class SessionServices:
@@ -346,7 +353,7 @@ class SharedSessionState:
         Until its client uses it, the session is evicted before others. See `SessionDirectory.open`. Raises `StoreFull`,
         `SessionStateTooLong`, and `OSError` if the storage is unavailable.
         """
-        text, mark, name = _encode_within(state, MAX_STATE_BYTES // 2), new_mark(), self._services.caller_key(caller)
+        text, mark, name = encode_state(state, is_new=True), new_mark(), self._services.caller_key(caller)
         idle, text = min(self.idle_ms, to_milliseconds(_UNUSED_LIFETIME)), self._services.seal_state(self.id, text)
         try:
             ended = await self._sessions.open(self.id, text, caller=name, mark=mark, idle_ms=idle, limit=self._limit)
@@ -396,7 +403,7 @@ class SharedSessionState:
                 if following == facts:
                     continue
                 try:
-                    text = _encode_within(following, MAX_STATE_BYTES)
+                    text = encode_state(following)
                 except SessionStateTooLong as error:
                     each.error = error
                 else:
@@ -430,13 +437,6 @@ class SharedSessionState:
         """End the session for all replicas. Raises `OSError` if the storage is unavailable."""
         await self._sessions.delete(self.id)
         self._on_ended("the client has ended the session")
-
-
-def _encode_within(state: SessionState, limit: int) -> bytes:
-    text = encode_state(state)
-    if len(text) > limit:
-        raise SessionStateTooLong
-    return text
 
 
 def to_milliseconds(seconds: float) -> int:

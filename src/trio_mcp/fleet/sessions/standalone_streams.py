@@ -24,28 +24,13 @@ from ...server.connection import ServerConnection
 from ...server.subscriptions import ClientSubscriptions
 from ...serving.callers import token_expiry
 from ...serving.http.exchanges import FinishedStream, HttpRequest
-from ...serving.http.responses import empty, invalid, unavailable
+from ...serving.http.responses import empty, invalid
 from ...stores.shared import ChangeCursor
 from ...transports.sse import STREAM_HEADERS, numbered_events, priming_event, retry_line
 from ..change_replicator import EVERYTHING, notify_changes
 from ..messenger import MessageRefused, ReplicaDead
-from .event_log import (
-    STORAGE_TIMEOUT,
-    ResumedStreams,
-    StreamLog,
-    new_holder,
-    parse_cursor,
-    replica_of,
-    standalone_log_id,
-)
-from .shared_state import (
-    SESSION_ENDED_TEXT,
-    UNREACHABLE_TEXT,
-    SessionEnded,
-    SessionServices,
-    SharedSessionState,
-    to_milliseconds,
-)
+from .event_log import STORAGE_TIMEOUT, ResumedStreams, StreamLog, new_holder, parse_cursor, replica_of
+from .shared_state import SessionEnded, SessionServices, SharedSessionState, session_ended, to_milliseconds, unreachable
 from .state import change_listener
 from .streams import SSEResponse, StandaloneStream, respond
 
@@ -91,9 +76,9 @@ class StandaloneStreams:
     """True once new responses are refused."""
 
     def __attrs_post_init__(self) -> None:
-        services, limits, log_id = self._services, self._services.running.limits, standalone_log_id(self._log.log_id)
+        limits = self._services.running.limits
         keep, most = to_milliseconds(limits.session_timeout), max(limits.max_replay_bytes // 4, 1)
-        self.standalone_log = StreamLog(services.replica.events, log_id, most, keep, services.keys, self._log.owner)
+        self.standalone_log = self._log.standalone(most, keep)
         self._subscriptions.notifies_legacy = False
         self._outbox.call_writer(self._start_sending)
 
@@ -189,12 +174,12 @@ class StandaloneStreams:
             with trio.move_on_after(STORAGE_TIMEOUT) as scope:
                 await self._answer(asked)
             if scope.cancelled_caught:
-                response.answer(unavailable(UNREACHABLE_TEXT, extra))
+                response.answer(unreachable(extra))
         except SessionEnded:
-            response.answer(invalid(HTTPStatus.NOT_FOUND, SESSION_ENDED_TEXT, extra))
+            response.answer(session_ended(extra))
         except OSError as error:
             logger.debug("the streams of a session could not be read: %s", error)
-            response.answer(unavailable(UNREACHABLE_TEXT, extra))
+            response.answer(unreachable(extra))
         if self._is_ending:  # meanwhile
             self.end_responses()
 

@@ -49,6 +49,10 @@ class SessionStateUnreadable(UnreadableRecord):
     """
 
 
+class SessionStateTooLong(Exception):
+    """The change would make the stored state of the session longer than its maximum size."""
+
+
 class Cancel(msgspec.Struct, frozen=True, array_like=True):
     """The cancellation of a request that may run on another replica.
 
@@ -111,11 +115,18 @@ _decode_known: Final = msgspec.msgpack.Decoder(_KnownFields)
 _decode_fields: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
-def encode_state(state: SessionState) -> bytes:
-    """Return the session state encoded in the stored format."""
+def encode_state(state: SessionState, *, is_new: bool = False) -> bytes:
+    """Return the session state encoded in the stored format.
+
+    Raises `SessionStateTooLong` if it exceeds `MAX_STATE_BYTES`. A new session has half of this, so that its state can
+    grow.
+    """
     known = _KnownFields(_FORM, *(getattr(state, name) for name in _FIELDS))
     unknown = {name: msgspec.Raw(value) for name, value in state.unknown_fields}
-    return msgspec.msgpack.encode({**unknown, **_decode_fields.decode(msgspec.msgpack.encode(known))})
+    text = msgspec.msgpack.encode({**unknown, **_decode_fields.decode(msgspec.msgpack.encode(known))})
+    if len(text) > (MAX_STATE_BYTES // 2 if is_new else MAX_STATE_BYTES):
+        raise SessionStateTooLong
+    return text
 
 
 def decode_state(text: bytes) -> SessionState:

@@ -28,7 +28,7 @@ from ..messenger import ReplicaMessage, logged_failure
 from .event_log import RESUMED_MESSAGE
 from .routing import FORWARDED_MESSAGE, UNREADABLE_MESSAGE, forward_unreadable
 from .session import SharedSession, principal_text
-from .shared_state import UNREACHABLE_TEXT, SessionServices, to_milliseconds
+from .shared_state import SessionServices, to_milliseconds, unreachable
 from .standalone_streams import LINES_MESSAGE
 from .state import SessionState, SessionStateUnreadable
 
@@ -132,8 +132,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             on_found(await self._view(session_id, posted))
         except OSError as failed:
             logger.debug("a session could not be read: %s", failed)
-            words = str(failed) if isinstance(failed, SessionStateUnreadable) else UNREACHABLE_TEXT
-            posted.response.answer(unavailable(words, posted.extra))
+            is_unreadable, extra = isinstance(failed, SessionStateUnreadable), posted.extra
+            posted.response.answer(unavailable(str(failed), extra) if is_unreadable else unreachable(extra))
         except Exception:
             posted.fail()
         finally:
