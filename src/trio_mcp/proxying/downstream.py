@@ -383,7 +383,11 @@ class ProxyClient(Downstream):
         await self.caught_up()
         ways = [call.scope.outbox for call in self.calls.values() if call.revision.server_requests and call.scope.sends]
         outbox = ways[-1] if ways else self._outbox
-        return await self.connection.outbound.request(method, params or None, self.revision, on_progress, outbox=outbox)
+        asked = self.connection.outbound.request(method, params or None, self.revision, on_progress, outbox=outbox)
+        answer = await asked
+        # Forward the client's notifications before a response that arrived after them.
+        await self.connection.until_notified()
+        return answer
 
     def set_log_level(self, level: str) -> None:
         """Record ``level`` as the minimum level of the log messages that the client wants."""

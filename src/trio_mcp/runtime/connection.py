@@ -381,6 +381,10 @@ class Connection:
         """
         self._dispatch.handle(event, line, exchange=exchange)
 
+    async def until_notified(self) -> None:
+        """Wait until all change notifications that have arrived so far were passed to `RequestHandler.notified`."""
+        await self._changes.wait_until_handled(self._changes.received)
+
     def notified(self, event: events.NotificationReceived, size: int) -> None:
         """Queue a received change notification until it is passed to `RequestHandler.notified`. ``size`` is the
         notification's length in bytes."""
