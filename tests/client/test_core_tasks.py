@@ -71,6 +71,47 @@ async def test_client_fetches_the_task_support_of_tools_only_once_until_the_tool
         assert (len(peer.sent("tools/list")), calls_of(peer)[3:]) == (2, [False])
 
 
+async def test_concurrent_calls_wait_for_the_listing_that_tells_the_task_support_of_their_tool(
+    autojump_clock: object,
+) -> None:
+    class Slow(Listing):
+        async def result(self, request: dict[str, Any], result: Any) -> None:
+            if request["method"] == "tools/list":
+                await all_begun.wait()
+            await super().result(request, result)
+
+    all_begun = trio.Event()
+    async with with_core_tasks(lambda: DONE, kind=Slow) as (client, peer):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "any")
+            await peer.got("tools/list")
+            nursery.start_soon(client.call_tool, "any")
+            nursery.start_soon(client.call_tool, "any")
+            await wait_all_tasks_blocked()
+            all_begun.set()
+        assert (len(peer.sent("tools/list")), calls_of(peer)) == (1, [True, True, True])
+
+
+async def test_call_succeeds_if_the_tools_change_while_the_client_lists_them(autojump_clock: object) -> None:
+    class Changing(Listing):
+        """Lists its tool on the first of two pages, and changes its tools before the second one, once."""
+
+        async def result(self, request: dict[str, Any], result: Any) -> None:
+            if request["method"] == "tools/list":
+                lists = self.sent("tools/list")
+                if len(lists) == 1:
+                    result = {**result, "nextCursor": "2"}
+                elif len(lists) == 2:
+                    await self.notify("notifications/tools/list_changed")
+                    await wait_all_tasks_blocked()
+                    result = {"tools": []}
+            await super().result(request, result)
+
+    async with with_core_tasks(lambda: DONE, kind=Changing) as (client, peer):
+        assert text_of(await client.call_tool("any")) == "done"
+        assert calls_of(peer) == [False, True]
+
+
 async def test_client_reads_task_support_from_a_tool_listing_that_the_application_requested(
     autojump_clock: object,
 ) -> None:

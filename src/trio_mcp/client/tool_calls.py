@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -189,7 +189,7 @@ class ToolCalls:
                 return await self._call_as_task(call)
             return await self._outbound.request(_CALL, params, revision, on_progress)
         except PeerError as error:
-            if error.code != METHOD_NOT_FOUND or supports.listings > listings:
+            if error.code != METHOD_NOT_FOUND or (supports.is_whole and supports.listings > listings):
                 raise
             supports.forget()
             if (await supports.of(params["name"]) in as_tasks) is as_task:
@@ -260,7 +260,9 @@ class TaskSupports:
         self._request = request
         self._max_pages = max_pages
         self._known = BoundedDict[str, TaskSupport](_MOST_TOOLS)
-        self._is_whole = False
+        self.is_whole = False
+        """Whether the server's list of tools was read and, as far as is known, hasn't changed since."""
+        self._has_changed = False
         self._listing = trio.Lock()
         self.listings = 0
         """The number of tool lists that were read so far, so that callers know whether reading the list again may
@@ -269,7 +271,7 @@ class TaskSupports:
     def forget(self) -> None:
         """Drop the task support of all tools, because the tools may have changed."""
         self._known.clear()
-        self._is_whole = False
+        self.is_whole, self._has_changed = False, True
 
     def add_page(self, page: object) -> None:
         """Record the task support of the tools on one page of ``tools/list``."""
@@ -285,25 +287,22 @@ class TaskSupports:
         If this is unknown, first list the tools by calling ``request``, and raise its errors. If the server refuses to
         list its tools, no tool requires tasks.
         """
-        if name not in self._known and not self._is_whole:
+        if name not in self._known and not self.is_whole:
             async with self._listing:
-                if name not in self._known and not self._is_whole:
+                if name not in self._known and not self.is_whole:
                     await self._list()
         return self._known.get(name, "forbidden")
 
     async def _list(self) -> None:
         self.listings += 1
+        self._has_changed = False  # `forget` sets this to true if the server's tools change during the listing
         cursor, seen = cast("str | None", None), set[int]()
-        self._is_whole = True  # `forget` sets this to false if the server's tools change during the listing
-        try:
+        with suppress(PeerError):  # if a server refuses to list its tools, no tool is called as a task
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})
                 self.add_page(page)
                 cursor = next_cursor(page, seen)
                 if cursor is None:
-                    return
-        except PeerError:
-            return  # if a server refuses to list its tools, no tool is called as a task
-        except BaseException:
-            self._is_whole = False
-            raise
+                    break
+        # Only now: until then, other calls must wait for this list.
+        self.is_whole = not self._has_changed
