@@ -223,16 +223,16 @@ def test_repr_of_a_task_record_row_contains_no_content():
 
 _FIRST_READS = """
 import msgspec
-from trio_mcp.auth.storage import files, records
+from trio_mcp.auth.storage import persistent, records
 from trio_mcp.stores import record_codec
 
-for late in (record_codec._Content, files._StoredFile, records._File, records.StoredAuthorization):
+for late in (record_codec._Content, persistent._StoredFile, records._File, records.StoredAuthorization):
     late.__annotations__ = dict.fromkeys(late.__annotations__, "Nothing_of_this_name")
 content = ["", "tools/call", "build", b"{}", "2025-11-25", b"{}", "fail", False, 0, 0, None, None, 1, "working", None]
 content += [{}, {}, None, None, None, 1]
 for read, data in (
     (record_codec._contents.decode, msgspec.msgpack.encode(content)),
-    (files._stored_files.decode, b'{"server_url": "https://a.example", "record": {}}'),
+    (persistent._stored_files.decode, b'{"server_url": "https://a.example", "record": {}}'),
     (records.StoredAuthorization.from_json, records.StoredAuthorization().to_json()),
 ):
     print(type(read(data)).__name__)
