@@ -23,6 +23,7 @@ from ..protocol.types.lifecycle import Implementation
 from ..protocol.types.sampling import ListRootsResult, Root
 from ..runtime.connection import Connection
 from ..runtime.peer import Auth, Peer
+from ..runtime.requests.scope import current_request
 
 logger = logging.getLogger("trio_mcp")
 
@@ -201,6 +202,8 @@ class Observers:
 
     def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
         """In each run of trio that has connections to notify, call ``notify`` with that run and ``args``."""
+        if (request := current_request.get(None)) is not None:
+            request.announces = True
         for run in dict.fromkeys(tuple(self._runs.values())):
             if run is None or run.is_current:
                 notify(run, *args)

@@ -189,6 +189,7 @@ def test_cancelled_listen_stream_gets_no_changes_and_its_id_can_be_reused(start:
         assert stream_of(client, 1)[1:] == [ACKNOWLEDGED, PROMPTS, PROMPTS]
         client.cancel(1)
         client.silent_about(1)
+        client.text(client.call("publish", {"changes": ["prompts"]}))  # read after the cancel, and before any signal
         assert client.finish() == 0
 
 

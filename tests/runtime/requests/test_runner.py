@@ -31,6 +31,7 @@ from trio_mcp.runtime.requests.rounds import Retry, require_input
 from trio_mcp.runtime.requests.runner import RequestRunner
 from trio_mcp.runtime.requests.scope import RequestScope, current_request
 from trio_mcp.runtime.transport import ConnectionLost
+from trio_mcp.server.connected_clients import Observers
 from trio_mcp.state.events import CancelReceived
 
 Handle = Callable[[RequestScope], Awaitable[Any]]
@@ -233,6 +234,29 @@ async def test_response_is_sent_in_the_step_in_which_a_handler_without_child_tas
         assert sizes[0] > 0, "before the checkpoint at the end of the handler's nursery"
         assert await this.answers() == {1: {"content": []}}
         assert this.host.load.in_flight == 0
+
+
+async def test_streams_that_report_a_change_run_before_the_response_of_the_handler_that_announced_it() -> None:
+    sizes = list[int]()
+
+    class Steps(trio.abc.Instrument):
+        def after_task_step(self, task: trio.lowlevel.Task) -> None:
+            if task.name.endswith("_answer"):
+                sizes.append(this.outbox.size)
+
+    async def handle(scope: RequestScope) -> Any:
+        Observers().list_changed("notifications/tools/list_changed")
+        return {"content": []}
+
+    async with serving() as this:
+        this.handler.handle = handle
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        this.call(1)
+        await wait_all_tasks_blocked()
+        trio.lowlevel.remove_instrument(steps)
+        assert sizes[0] == 0, "the response waits for one pass of the scheduler"
+        assert await this.answers() == {1: {"content": []}}
 
 
 async def test_failed_child_task_is_reported_even_if_the_handler_returns_after_it() -> None:

@@ -58,8 +58,9 @@ class RequestScope:
 
     __slots__ = (
         *("__weakref__", "_deadline", "_event", "_inside", "_limit", "_log", "_reply_wait", "_reporter", "_watching"),
-        *("answered_instead", "begun", "cleanup_alarm", "ending", "exchange", "from_outside", "handler_task"),
-        *("line_end", "lines", "nursery", "outbox", "phase", "request", "rounds", "runner", "sends", "task", "ticket"),
+        *("announces", "answered_instead", "begun", "cleanup_alarm", "ending", "exchange", "from_outside"),
+        *("handler_task", "line_end", "lines", "nursery", "outbox", "phase", "request", "rounds", "runner", "sends"),
+        *("task", "ticket"),
     )
 
     def __init__(self, runner: RequestRunner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
@@ -75,6 +76,8 @@ class RequestScope:
         """Phase of the request, from the table of `trio_mcp.state.requests`. Only `advance` changes it."""
         self.sends = False
         """True if the request's notifications and requests to the client are still sent."""
+        self.announces = False
+        """True if the handler has announced a change, which is sent on other streams than the reply."""
         self.handler_task: trio.lowlevel.Task | None = None
         """Task in which the handler runs. `None` before the handler starts and after it has ended."""
         self.nursery: trio.Nursery | None = None
@@ -165,6 +168,7 @@ class RequestScope:
         return not (
             self.nursery.child_tasks
             or self.nursery.cancel_scope.cancel_called  # also after a failed child task or the deadline of the caller
+            or self.announces  # let the streams send the change first
             or self.from_outside is not None
             or self.rounds is not None
             or self.exchange.keeps_outcomes
