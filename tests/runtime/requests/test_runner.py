@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -213,48 +213,49 @@ async def test_handler_and_its_child_tasks_can_read_the_current_request() -> Non
         assert seen == [True, True]
 
 
-async def test_response_is_sent_in_the_step_in_which_a_handler_without_child_tasks_returns() -> None:
-    sizes = list[int]()
+@contextmanager
+def after_each_step(do: Callable[[], object]) -> Generator[None]:
+    """Call ``do`` after each step of a task that runs a handler."""
 
     class Steps(trio.abc.Instrument):
         def after_task_step(self, task: trio.lowlevel.Task) -> None:
             if task.name.endswith("_answer"):
-                sizes.append(this.outbox.size)
+                do()
 
+    steps = Steps()
+    trio.lowlevel.add_instrument(steps)
+    try:
+        yield
+    finally:
+        trio.lowlevel.remove_instrument(steps)
+
+
+async def test_response_is_sent_in_the_step_in_which_a_handler_without_child_tasks_returns() -> None:
     async def handle(scope: RequestScope) -> Any:
         return {"content": []}
 
     async with serving() as this:
         this.handler.handle = handle
-        steps = Steps()
-        trio.lowlevel.add_instrument(steps)
-        this.call(1)
-        await wait_all_tasks_blocked()
-        trio.lowlevel.remove_instrument(steps)
+        sizes = list[int]()
+        with after_each_step(lambda: sizes.append(this.outbox.size)):
+            this.call(1)
+            await wait_all_tasks_blocked()
         assert sizes[0] > 0, "before the checkpoint at the end of the handler's nursery"
         assert await this.answers() == {1: {"content": []}}
         assert this.host.load.in_flight == 0
 
 
 async def test_streams_that_report_a_change_run_before_the_response_of_the_handler_that_announced_it() -> None:
-    sizes = list[int]()
-
-    class Steps(trio.abc.Instrument):
-        def after_task_step(self, task: trio.lowlevel.Task) -> None:
-            if task.name.endswith("_answer"):
-                sizes.append(this.outbox.size)
-
     async def handle(scope: RequestScope) -> Any:
         Observers().list_changed("notifications/tools/list_changed")
         return {"content": []}
 
     async with serving() as this:
         this.handler.handle = handle
-        steps = Steps()
-        trio.lowlevel.add_instrument(steps)
-        this.call(1)
-        await wait_all_tasks_blocked()
-        trio.lowlevel.remove_instrument(steps)
+        sizes = list[int]()
+        with after_each_step(lambda: sizes.append(this.outbox.size)):
+            this.call(1)
+            await wait_all_tasks_blocked()
         assert sizes[0] == 0, "the response waits for one pass of the scheduler"
         assert await this.answers() == {1: {"content": []}}
 
@@ -285,19 +286,16 @@ async def test_cancellation_that_follows_the_response_has_no_effect() -> None:
         scopes.append(scope)
         return {"content": []}
 
-    class Steps(trio.abc.Instrument):
-        def after_task_step(self, task: trio.lowlevel.Task) -> None:
-            if task.name.endswith("_answer") and this.outbox.size:
-                this.runner.cancel(scopes[0], CancelCause.PEER, "too late")
+    def cancel_answered() -> None:
+        if this.outbox.size:
+            this.runner.cancel(scopes[0], CancelCause.PEER, "too late")
 
     scopes = list[RequestScope]()
     async with serving() as this:
         this.handler.handle = handle
-        steps = Steps()
-        trio.lowlevel.add_instrument(steps)
-        this.call(1)
-        await wait_all_tasks_blocked()
-        trio.lowlevel.remove_instrument(steps)
+        with after_each_step(cancel_answered):
+            this.call(1)
+            await wait_all_tasks_blocked()
         assert await this.answers() == {1: {"content": []}}
         assert (this.host.load.in_flight, this.host.load.cancelled) == (0, 0)
 
