@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 import trio
+from tests.patience import PATIENCE
 
 from trio_mcp import Cancellation, RequestContext, Server
 
-__all__ = ["Seen", "run", "threads"]
+__all__ = ["Seen", "run", "threads", "time_out_when"]
 
 
 class Seen:
@@ -57,6 +59,20 @@ class Seen:
 def threads() -> list[threading.Thread]:
     """The threads of ours that run trio."""
     return [thread for thread in threading.enumerate() if thread.name == "trio-mcp"]
+
+
+async def time_out_when(began: threading.Event, call: Coroutine[Any, Any, Any]) -> None:
+    """Await ``call`` in an `asyncio.timeout` that expires when ``began`` is set."""
+
+    async def expire(limit: asyncio.Timeout) -> None:
+        assert await asyncio.to_thread(began.wait, PATIENCE)
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(None) as limit:
+            expiring = asyncio.create_task(expire(limit))
+            await call
+    await expiring
 
 
 def run(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:

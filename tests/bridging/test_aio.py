@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 import trio
-from tests.bridging.seen import Seen, run
+from tests.bridging.seen import Seen, run, time_out_when
 from tests.interaction.client.raw import RawServer
 from tests.patience import PATIENCE
 
@@ -53,9 +53,7 @@ def test_cancelled_asyncio_task_cancels_its_call_in_the_server(seen: Seen, era: 
 def test_asyncio_timeout_around_a_call_cancels_the_call_in_the_server(seen: Seen) -> None:
     async def main() -> None:
         async with aio.open_memory(seen.server) as client:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await client.call_tool("wait")
+            await time_out_when(seen.began, client.call_tool("wait"))
             await client.ping()
             (cancelled,) = seen.cancelled
             assert cancelled is not None

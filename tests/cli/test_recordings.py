@@ -19,13 +19,14 @@ from trio_mcp.recording.entries import read_recording
 
 SERVER = """
 import sys, trio
-from trio_mcp import Server, serve_stdio
+from trio_mcp import RequestContext, Server, serve_stdio
 server = Server("s")
 @server.tool
 async def greet(name: str) -> str:
     return f"{sys.argv[1]} {name}"
 @server.tool
-async def slow() -> None:
+async def slow(ctx: RequestContext) -> None:
+    ctx.progress(1)
     await trio.sleep_forever()
 trio.run(serve_stdio, server)
 """
@@ -44,8 +45,8 @@ async def recorded(folder: Path) -> Path:
     path = folder / "calls.jsonl"
     words = quick("record", "-o", str(path), "--", *command(folder))
     async with open_stdio(words, era="legacy") as client:
-        with trio.move_on_after(0.5):
-            await client.call_tool("slow")
+        with trio.CancelScope() as scope:
+            await client.call_tool("slow", on_progress=lambda _: scope.cancel(reason="slow has begun"))
         assert (await client.call_tool("greet", {"name": "Ann \N{SNOWMAN}" + "x" * 200_000})).text.startswith(
             "hello Ann"
         )

@@ -48,7 +48,8 @@ def server() -> Server:
         return f"Bearer {password * 4}"
 
     @server.tool
-    async def slow() -> None:
+    async def slow(ctx: RequestContext) -> None:
+        ctx.progress(1)
         try:
             await trio.sleep_forever()
         finally:
@@ -198,8 +199,8 @@ async def test_http_and_websocket_clients_record_requests_and_cancels(server: Se
             port = listener.socket.getsockname()[1]
             async with opening(f"{scheme}://127.0.0.1:{port}/mcp", record=path, era=era) as client:
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
-                with trio.move_on_after(0.2):
-                    await client.call_tool("slow")
+                with trio.CancelScope() as scope:
+                    await client.call_tool("slow", on_progress=lambda _: scope.cancel(reason="slow has begun"))
             sent = methods(path, "out")
             assert sent.count("tools/call") == 2
             assert sent.count("notifications/cancelled") == 1

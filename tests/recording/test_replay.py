@@ -72,8 +72,8 @@ async def test_replay_fails_if_the_server_no_longer_elicits(tmp_path: Path, era:
 async def test_replay_fails_if_a_cancelled_call_is_answered(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path, era="legacy") as client:
-        with trio.move_on_after(0.1):
-            await client.call_tool("slow")
+        with trio.CancelScope() as scope:
+            await client.call_tool("slow", on_progress=lambda _: scope.cancel(reason="slow has begun"))
         await client.call_tool("greet", {"name": "Ann"})
     changed = Server("s")
 
