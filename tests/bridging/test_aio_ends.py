@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.bridging.seen import Seen, run, threads
+from tests.patience import PATIENCE
 
 from trio_mcp import BadTarget, ConnectionLost, Server, aio
 
@@ -37,7 +38,7 @@ def test_asyncio_client_ends_soon_after_its_event_loop_is_closed(seen: Seen) -> 
     loop.run_until_complete(opened.__aenter__())
     loop.close()
     (thread,) = threads()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert threads() == []
 
 

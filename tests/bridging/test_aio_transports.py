@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 from tests.bridging.seen import Seen, run, time_out_when
+from tests.patience import PATIENCE
 
 from trio_mcp import (
     Address,
@@ -46,7 +47,7 @@ def served(serve: Callable[..., Any], *args: Any, **options: Any) -> Iterator[in
 
     thread = threading.Thread(target=trio.run, args=(main,))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(PATIENCE)
     try:
         yield ports[0]
     finally:

@@ -37,7 +37,7 @@ def interrupt_soon() -> Iterator[Callable[[Seen], None]]:
 
     def press(seen: Seen) -> None:
         def wait_and_press() -> None:
-            assert seen.began.wait(10)
+            assert seen.began.wait(PATIENCE)
             os.kill(os.getpid(), signal.SIGINT)
 
         pressing.append(threading.Thread(target=wait_and_press))
@@ -140,7 +140,7 @@ def test_blocking_client_raises_connection_lost_after_it_is_closed_or_garbage_co
     (thread,) = threads()
     del client
     gc.collect()
-    thread.join(10)
+    thread.join(PATIENCE)
 
 
 def test_entering_a_blocking_client_twice_raises_runtime_error(seen: Seen) -> None:

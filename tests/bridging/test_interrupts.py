@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from tests.bridging.seen import Seen, threads
+from tests.patience import PATIENCE
 
 from trio_mcp import blocking
 from trio_mcp.bridging import calls
@@ -22,7 +23,7 @@ def ctrl_c_raises() -> Iterator[None]:
     yield
     signal.signal(signal.SIGINT, before)
     for thread in threads():
-        thread.join(10)
+        thread.join(PATIENCE)
     assert threads() == []
 
 

@@ -11,6 +11,7 @@ import pytest
 import trio
 from tests.hosting.members import describe
 from tests.interaction.client.raw import RawPeer
+from tests.patience import PATIENCE
 
 from trio_mcp import PeerError, RequestContext, Server, gateway, open_memory
 from trio_mcp.hosting import (
@@ -185,7 +186,7 @@ async def test_tool_transforms_accept_malformed_input_schemas(schema: dict[str, 
 
     member = describe(script)
     member = MemberDescription(member.target, tools={"x": ToolTransform(presets={"a": 1}, hidden_arguments=["b"])})
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": member}) as group:
             await group.settled()
             assert group.catalogue.tools["a__x"].renamed.input_schema["required" if "required" in schema else "type"]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import attrs
 import pytest
 import trio
+from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
@@ -284,7 +285,7 @@ async def test_cancelled_extension_request_stops_the_handler(server: Server, era
             nursery.start_soon(client.request, wait, Query("trio"))
             await begun.wait()
             nursery.cancel_scope.cancel(reason="enough")
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE):
             await ended.wait()
 
 
@@ -299,7 +300,7 @@ async def test_client_sends_extension_notification_to_server(server: Server, era
 
     async with declaring(server, era=era) as client:
         await client.send_notification(added, Indexed(3))
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE):
             await came.wait()
     assert told == [(Indexed(3), ConnectedClient)]
 
@@ -335,7 +336,7 @@ async def test_malformed_extension_notification_is_ignored(server: Server, param
     async with declaring(server, era="legacy") as client:
         await client.send_notification(added.name, params)
         await client.send_notification(added, Indexed(3))
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE):
             await came.wait()
     assert told == [Indexed(3)]
 

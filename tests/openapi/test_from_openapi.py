@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 from tests.openapi.api import Answer, Seen, open_api
+from tests.patience import PATIENCE
 
 from trio_mcp import Server, from_openapi, open_memory
 from trio_mcp.types import APIOperation, Tool
@@ -197,7 +198,7 @@ async def test_cancelled_call_of_an_openapi_tool_closes_the_http_request_to_the_
                 nursery.start_soon(client.call_tool, "do")
                 await begun.wait()
                 nursery.cancel_scope.cancel()
-            with trio.fail_after(5):
+            with trio.fail_after(PATIENCE):
                 await api.left.wait()
 
 

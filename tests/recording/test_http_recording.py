@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 
 from trio_mcp import RequestContext, Server, open_http, serve_http
 from trio_mcp.recording.entries import RecordedEntry, Recording, WriteJob, read_recording
@@ -51,7 +52,7 @@ class WritesAtTheEnd(Recorder):
         self.awaited = threading.Event()
 
     def _write(self, job: WriteJob) -> None:
-        self.awaited.wait(10)
+        self.awaited.wait(PATIENCE)
         super()._write(job)
 
     async def _written(self, recording: Recording) -> None:

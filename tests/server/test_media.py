@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 
 from trio_mcp import Audio, File, Image, Limits, Server, open_memory
 from trio_mcp.server.calling.results import result_maker
@@ -149,7 +150,7 @@ async def test_media_file_is_read_in_a_cancellable_thread(folder: Path, monkeypa
 
     def blocked(self: Image) -> Any:
         trio.from_thread.run_sync(started.set)  # of a thread, which trio started
-        gate.wait(10)
+        gate.wait(PATIENCE)
         return read(self)
 
     monkeypatch.setattr(Image, "read", blocked)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 from tests.serving.http.protection import bearer, issued, protected
 from tests.serving.http.raw import modern
 from tests.serving.http.scenes import in_memory
@@ -290,7 +291,7 @@ async def test_clients_are_notified_when_a_skill_and_its_file_change(folder: Pat
         news.clear()
         (folder / "pdf" / "references" / "FORMS.md").write_text("Other forms")
         await skills.refresh()
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             while len(news) < 2:
                 await came.park()
         await client.ping()
@@ -302,7 +303,7 @@ async def test_clients_are_notified_of_a_changed_skill_description(folder: Path)
     async with open_memory(Server("s", extensions=[skills])) as client, client.listen(resources=True) as changes:
         (folder / "pdf" / "SKILL.md").write_text(text_of("pdf", "Something else"))
         await skills.refresh()
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             assert (await anext(changes)).kind == "resources"
         described = {each.uri: each.description async for each in client.list_resources()}
     assert described[PDF] == "Something else"
@@ -348,7 +349,7 @@ async def test_client_drops_its_cached_skills_list_after_a_change(folder: Path) 
         (folder / "pdf" / "logo.png").write_bytes(b"")
         assert [skill async for skill in client.list_skills()] == first
         await skills.refresh()
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             await anext(changes)
         assert [skill async for skill in client.list_skills()] != first
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 
 from trio_mcp import RequestContext, Server, open_memory, run_process_tree
 
@@ -86,7 +87,7 @@ async def test_process_tree_started_by_a_handler_ends_when_the_request_ends(tree
             nursery.start_soon(client.call_tool, "build")
             await tree.began()
             nursery.cancel_scope.cancel()
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             while not tree.is_gone:  # noqa: ASYNC110
                 await trio.sleep(0.01)
 

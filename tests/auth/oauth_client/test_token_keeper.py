@@ -451,7 +451,7 @@ async def test_token_storage_lock_is_not_held_during_the_sign_in() -> None:
     async with opened(source, storage) as keeper, trio.open_nursery() as nursery:
         nursery.start_soon(keeper.refused, await refusal(keeper))
         await wait_all_tasks_blocked()
-        with trio.fail_after(1):
+        with trio.fail_after(PATIENCE):
             async with storage.lock(URL):
                 pass
         nursery.cancel_scope.cancel()

@@ -53,7 +53,7 @@ async def test_s2c_08_client_answers_ping_of_a_server_process_while_its_sampling
     release, released = threading.Event(), trio.Event()
 
     def block(_: CreateMessageParams) -> CreateMessageResult:
-        assert release.wait(10)
+        assert release.wait(PATIENCE)
         return SAMPLED
 
     async def wait(_: CreateMessageParams) -> CreateMessageResult:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 import trio
+from tests.patience import LONG, PATIENCE
 from tests.serving.http.memory_listener import ListenedEndpoint, listening
 from tests.serving.http.protection import Tokens, protected
 from tests.serving.http.raw import Answer, modern
@@ -48,11 +49,11 @@ async def test_health_endpoints_need_no_host_origin_or_token(path: str) -> None:
 
 
 async def test_health_paths_get_status_404_if_health_endpoints_are_not_enabled() -> None:
-    async with listening(Scene(Limits(drain_delay=5)).server) as endpoint:
+    async with listening(Scene(Limits(drain_delay=LONG)).server) as endpoint:
         for path in PATHS:
             assert (await probe(endpoint, path)).status == 404
         signal.raise_signal(signal.SIGTERM)
-        with trio.fail_after(1):  # nobody could learn of the delay, so there is none
+        with trio.fail_after(PATIENCE):  # nobody could learn of the delay, so there is none
             await endpoint.over.wait()
 
 

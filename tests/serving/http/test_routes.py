@@ -109,7 +109,7 @@ async def test_client_that_disconnects_cancels_the_route_function(autojump_clock
         await connection.send("GET", {"Host": "127.0.0.1"}, path="/wait")
         await wait_all_tasks_blocked()
         await connection.stream.aclose()
-        with trio.fail_after(1):
+        with trio.fail_after(PATIENCE):
             await ended.wait()
 
 
@@ -206,7 +206,7 @@ async def test_client_that_disconnects_cancels_the_asgi_application_on_a_route()
     async with listening(Scene().server, routes={"/app/": app_of(numbers)}) as endpoint:
         connection = await open_numbers(endpoint, numbers)
         await connection.stream.aclose()
-        with trio.fail_after(1):
+        with trio.fail_after(PATIENCE):
             await numbers.cancelled.wait()
 
 
