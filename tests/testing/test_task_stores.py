@@ -177,28 +177,28 @@ class HidesGaps(MemoryTaskStore):
 
 
 DEFECTS: dict[Callable[[], MemoryTaskStore], str] = {
-    TellsAll: "test_record_of_another_scope_does_not_exist",
-    TakesAll: "test_full_scope_leaves_room_for_others",
-    CountsFirst: "test_bounds_hold_while_many_create",
-    BelievesTheCaller: "test_store_fills_in_the_times",
-    HasNoPlaces: "test_page_is_in_the_order_of_creation",
-    ForgetsTheVoid: "test_void_refuses_a_creation_that_is_still_under_way",
-    ComparesNumbers: "test_change_of_a_record_with_another_mark_is_refused",
-    ForgetsHolders: "test_change_by_another_holder_is_refused",
-    ComparesFirst: "test_first_of_many_changes_wins",
-    BelievesTheLease: "test_change_leaves_the_lease_as_it_is_kept",
-    KeepsTheHolder: "test_task_that_ends_has_no_holder",
-    ClaimsAll: "test_claim_takes_no_more_than_it_asks_for",
-    ClaimsOthersTasks: "test_only_tasks_of_the_named_tools_are_claimed",
-    ClaimsTheLiving: "test_lease_lasts_until_its_time_has_passed",
-    LosesNothing: "test_renewal_tells_which_tasks_are_lost",
-    RenewsForAnybody: "test_renewal_names_the_holder_of_each_task",
-    DeletesEarly: "test_records_are_deleted_after_their_time",
-    StartsAnew: "test_position_is_good_when_its_record_is_gone",
-    ListsAll: "test_record_that_may_be_deleted_is_not_listed",
-    GivesUpHalfway: "test_cancelled_create_is_whole_or_nothing",
-    SaysNothing: "test_watcher_is_told_of_each_kind_of_change",
-    HidesGaps: "test_watcher_that_does_not_read_holds_up_nobody",
+    TellsAll: "test_read_finds_a_task_record_only_in_its_own_scope",
+    TakesAll: "test_create_raises_store_full_only_in_the_scope_that_is_full",
+    CountsFirst: "test_concurrent_create_calls_respect_the_limits_of_the_task_store",
+    BelievesTheCaller: "test_task_store_converts_durations_to_times_on_its_own_clock",
+    HasNoPlaces: "test_page_lists_task_records_in_the_order_of_creation",
+    ForgetsTheVoid: "test_discard_of_an_unknown_task_id_blocks_its_creation_for_a_while",
+    ComparesNumbers: "test_change_of_a_task_record_with_a_wrong_expected_mark_is_refused",
+    ForgetsHolders: "test_change_of_a_task_record_by_another_holder_is_refused",
+    ComparesFirst: "test_only_one_of_many_concurrent_changes_of_a_task_record_succeeds",
+    BelievesTheLease: "test_change_ignores_holder_epoch_and_lease_of_the_given_task_record",
+    KeepsTheHolder: "test_task_that_ends_or_becomes_external_has_no_holder",
+    ClaimsAll: "test_claim_returns_at_most_limit_tasks_longest_waiting_first",
+    ClaimsOthersTasks: "test_claim_returns_only_tasks_of_the_given_tools",
+    ClaimsTheLiving: "test_task_cannot_be_claimed_in_the_last_millisecond_of_its_lease",
+    LosesNothing: "test_renew_returns_the_tasks_that_the_process_no_longer_holds",
+    RenewsForAnybody: "test_renew_checks_the_holder_of_each_task_separately",
+    DeletesEarly: "test_expire_deletes_task_records_whose_deletion_time_has_passed",
+    StartsAnew: "test_page_cursor_stays_valid_after_its_task_record_is_deleted",
+    ListsAll: "test_page_omits_task_records_whose_deletion_time_has_passed",
+    GivesUpHalfway: "test_cancelled_create_of_a_task_record_is_atomic",
+    SaysNothing: "test_task_store_watcher_is_notified_of_each_kind_of_change",
+    HidesGaps: "test_slow_task_store_watcher_does_not_block_writers",
 }
 
 
@@ -223,4 +223,4 @@ def test_task_store_with_a_defect_fails_the_suite_test_for_that_defect(make: Cal
 
 async def test_task_store_suite_without_open_store_raises_not_implemented():
     with pytest.raises(NotImplementedError, match=r"must define open_store\(\)"):
-        await TaskStoreSuite().test_unknown_id_is_no_record()
+        await TaskStoreSuite().test_read_returns_none_for_an_unknown_task_id_whatever_the_string()

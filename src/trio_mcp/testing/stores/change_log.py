@@ -18,64 +18,64 @@ class ChangeLogSuite(TestedStorage):
     """Tests for each guarantee in the docstrings of `ChangeLog`. Every implementation must pass them. See
     `SharedStorageSuite`."""
 
-    async def test_reader_of_changes_begins_at_the_present(self) -> None:
+    async def test_new_reader_of_the_change_log_gets_no_earlier_changes(self) -> None:
         """A new reader of the change log doesn't get changes that were recorded before its first read."""
         async with self.open_replica() as one, self.open_replica() as two:
             first = await one.changes.read_since(None)
             assert ([*first.changed], first.everything) == ([], False)
             await one.changes.record(["tools"])
-            begun = await two.changes.read_since(None)
-            assert ([*begun.changed], begun.everything) == ([], False)
-            assert begun.cursor != first.cursor
-            assert await changes_since(one.changes, begun.cursor) == set()
+            current = await two.changes.read_since(None)
+            assert ([*current.changed], current.everything) == ([], False)
+            assert current.cursor != first.cursor
+            assert await changes_since(one.changes, current.cursor) == set()
 
-    async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
+    async def test_change_log_returns_each_change_after_the_cursor_once(self) -> None:
         """A read of the change log returns each name that any replica has recorded after the cursor exactly once. A
         read from the returned cursor returns no changes."""
         async with self.open_replica() as one, self.open_replica() as two:
-            place = await current_cursor(one.changes)
+            cursor = await current_cursor(one.changes)
             await one.changes.record(["tools", "resource:a"])
             await two.changes.record(["tools", "prompts"])
             await one.changes.record(["tools"])
             for each in (one, two):
-                changes = await each.changes.read_since(place)
+                changes = await each.changes.read_since(cursor)
                 assert sorted(changes.changed) == ["prompts", "resource:a", "tools"]
                 assert not changes.everything
                 assert changes.cursor == await current_cursor(two.changes)
                 assert await changes_since(each.changes, changes.cursor) == set()
 
-    async def test_each_place_is_behind_what_was_noted_before_it(self) -> None:
+    async def test_change_that_is_recorded_again_is_returned_to_readers_of_the_first_record(self) -> None:
         """If the same change is recorded twice, readers that have seen only the first record get the change again.
         Older cursors stay valid."""
         async with self.open_replica() as one, self.open_replica() as two:
-            places = [await current_cursor(one.changes)]
-            for thing in ("a", "b", "a", "c"):
-                await two.changes.record([thing])
-                places.append(await current_cursor(one.changes))
-            found = [await changes_since(two.changes, place) for place in places]
+            cursors = [await current_cursor(one.changes)]
+            for name in ("a", "b", "a", "c"):
+                await two.changes.record([name])
+                cursors.append(await current_cursor(one.changes))
+            found = [await changes_since(two.changes, cursor) for cursor in cursors]
             assert found == [{"a", "b", "c"}, {"a", "b", "c"}, {"a", "c"}, {"c"}, set()]
-            assert len(set(places)) == len(places)
+            assert len(set(cursors)) == len(cursors)
 
-    async def test_note_of_nothing_changes_nothing(self) -> None:
+    async def test_recording_an_empty_list_of_changes_does_not_move_the_cursor(self) -> None:
         """Recording an empty list of changes leaves the current cursor of the change log unchanged."""
         async with self.open_replica() as one:
-            place = await current_cursor(one.changes)
+            cursor = await current_cursor(one.changes)
             await one.changes.record([])
-            assert await changes_since(one.changes, place) == set()
-            assert await current_cursor(one.changes) == place
+            assert await changes_since(one.changes, cursor) == set()
+            assert await current_cursor(one.changes) == cursor
 
-    async def test_thing_may_have_any_name(self) -> None:
+    async def test_name_of_a_recorded_change_can_be_any_string(self) -> None:
         """Any string can be the name of a change, such as a resource URI, and the change log confuses no two names."""
         async with self.open_replica() as one, self.open_replica() as two:
-            place = await current_cursor(one.changes)
+            cursor = await current_cursor(one.changes)
             await one.changes.record(HOSTILE)
-            assert await changes_since(two.changes, place) == set(HOSTILE)
-            for thing in HOSTILE:
-                place = await current_cursor(one.changes)
-                await two.changes.record([thing])
-                assert await changes_since(one.changes, place) == {thing}
+            assert await changes_since(two.changes, cursor) == set(HOSTILE)
+            for name in HOSTILE:
+                cursor = await current_cursor(one.changes)
+                await two.changes.record([name])
+                assert await changes_since(one.changes, cursor) == {name}
 
-    async def test_any_other_text_is_a_place_behind_which_everything_may_have_changed(self) -> None:
+    async def test_change_log_reports_everything_as_changed_for_an_invalid_cursor(self) -> None:
         """For an invalid cursor, the change log reports that anything may have changed, and returns a valid cursor to
         continue from."""
         async with self.open_replica() as one:
@@ -85,7 +85,7 @@ class ChangeLogSuite(TestedStorage):
                 assert (changes.everything, [*changes.changed]) == (True, [])
                 assert await changes_since(one.changes, changes.cursor) == set()
 
-    async def test_place_in_another_log_is_behind_everything(self) -> None:
+    async def test_change_log_reports_everything_as_changed_for_a_cursor_of_another_log(self) -> None:
         """For a cursor of another server's change log, the change log reports that anything may have changed."""
         async with self.open_replica() as one, self.open_replica("another server") as other:
             for _ in range(3):
@@ -93,44 +93,44 @@ class ChangeLogSuite(TestedStorage):
                 await other.changes.record(["prompts"])
                 assert (await one.changes.read_since(await current_cursor(other.changes))).everything
 
-    async def test_things_that_were_changed_longest_ago_are_forgotten(self) -> None:
+    async def test_change_log_reports_everything_as_changed_if_it_dropped_changes_after_the_cursor(self) -> None:
         """If changes after a cursor were dropped from the change log, it reports that anything may have changed. Newer
         cursors still get the exact changes."""
         async with self.open_replica() as one, self.open_replica() as two:
-            begun = await current_cursor(one.changes)
+            start = await current_cursor(one.changes)
             await one.changes.record(["tools", "prompts"])
-            places = list[ChangeCursor]()
+            cursors = list[ChangeCursor]()
             for batch in range(12):
-                places.append(await current_cursor(one.changes))
+                cursors.append(await current_cursor(one.changes))
                 new = [f"resource:{batch}/{n}" for n in range(CHANGES_LIMIT // 10)]
                 await (one, two)[batch % 2].changes.record(new)
                 await two.changes.record(["tools"])
-            for place in (begun, places[0], places[1]):
-                assert (await one.changes.read_since(place)).everything
+            for cursor in (start, cursors[0], cursors[1]):
+                assert (await one.changes.read_since(cursor)).everything
             expected = {f"resource:{batch}/{n}" for batch in range(4, 12) for n in range(CHANGES_LIMIT // 10)}
-            assert await changes_since(one.changes, places[4]) == {"tools", *expected}
+            assert await changes_since(one.changes, cursors[4]) == {"tools", *expected}
 
-    async def test_change_of_a_known_thing_forgets_no_other(self) -> None:
+    async def test_repeated_changes_with_known_names_displace_no_other_changes(self) -> None:
         """The change log limits the number of different names, so repeated changes with known names don't displace
         other changes."""
         async with self.open_replica() as one:
-            place = await current_cursor(one.changes)
+            cursor = await current_cursor(one.changes)
             await one.changes.record(["prompts"])
             resources = [f"resource:{number}" for number in range(1000)]
             for _ in range(30):
                 await one.changes.record(resources)
-            assert await changes_since(one.changes, place) == {"prompts", *resources}
+            assert await changes_since(one.changes, cursor) == {"prompts", *resources}
 
-    async def test_no_change_is_lost_while_many_are_noted(self) -> None:
+    async def test_changes_recorded_concurrently_by_two_replicas_are_not_lost(self) -> None:
         """No change is lost while two replicas record many changes concurrently."""
         async with self.open_replica() as one, self.open_replica() as two:
-            place = await current_cursor(one.changes)
+            cursor = await current_cursor(one.changes)
             calls = [partial((one, two)[n % 2].changes.record, [f"resource:{n}", "tools"]) for n in range(40)]
             assert await run_concurrently(calls) == [None] * 40
             for each in (one, two):
-                assert await changes_since(each.changes, place) == {"tools", *(f"resource:{n}" for n in range(40))}
+                assert await changes_since(each.changes, cursor) == {"tools", *(f"resource:{n}" for n in range(40))}
 
-    async def test_reader_of_hints_learns_of_each_change(self) -> None:
+    async def test_reader_that_follows_change_notifications_gets_every_change(self) -> None:
         """A reader that follows the notifications of a change log gets every change.
 
         A notification that begins at the reader's position is complete. After any other notification, and after lost
@@ -138,47 +138,47 @@ class ChangeLogSuite(TestedStorage):
         """
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             reader = _ChangeReader(one.changes, await current_cursor(one.changes))
-            things = {f"resource:{number}" for number in range(100)}
+            names = {f"resource:{number}" for number in range(100)}
 
-            async def note(changes: ChangeLog, own: Collection[str]) -> None:
-                for thing in own:
-                    await changes.record([thing])
+            async def record_each(changes: ChangeLog, own: Collection[str]) -> None:
+                for name in own:
+                    await changes.record([name])
 
             async with trio.open_nursery() as nursery:
                 for number, each in enumerate((one, two)):
-                    nursery.start_soon(note, each.changes, sorted(things)[number::2])
-                await reader.read(hints, things)
-            assert reader.place == await current_cursor(two.changes)
+                    nursery.start_soon(record_each, each.changes, sorted(names)[number::2])
+                await reader.read(hints, names)
+            assert reader.cursor == await current_cursor(two.changes)
 
-    async def test_hint_tells_what_has_changed_between_two_places(self) -> None:
+    async def test_change_notification_contains_exactly_the_changes_of_one_record_call(self) -> None:
         """After one `record` call on any replica, the change log sends a notification that contains exactly the changes
         of this call.
 
         This isn't guaranteed if other changes are recorded at the same time.
         """
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
-            things = [text for text in HOSTILE if len(text) < 100]
+            names = [text for text in HOSTILE if len(text) < 100]
             for each in (one, two):
-                was = await current_cursor(one.changes)
-                await each.changes.record(things)
-                place = await current_cursor(one.changes)
+                previous = await current_cursor(one.changes)
+                await each.changes.record(names)
+                cursor = await current_cursor(one.changes)
                 with trio.fail_after(PATIENCE):
                     while True:
                         hint = await anext(hints)
-                        if not isinstance(hint, HintsLost) and hint.cursor == place:
+                        if not isinstance(hint, HintsLost) and hint.cursor == cursor:
                             break
-                assert (hint.previous, set(hint.changed)) == (was, {*things})
-                assert len(hint.changed) == len(things)
+                assert (hint.previous, set(hint.changed)) == (previous, {*names})
+                assert len(hint.changed) == len(names)
 
-    async def test_watcher_of_changes_is_not_told_of_the_past(self) -> None:
+    async def test_change_log_watcher_is_not_notified_of_changes_before_its_start(self) -> None:
         """A watcher of the change log gets no changes from before its start. Other watchers that stop or are cancelled
         don't affect it."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.changes.record(["before"])
             await two.changes.record(["before, elsewhere"])
             async with one.changes.watch() as hints:
-                place = await current_cursor(one.changes)
-                reader, other = _ChangeReader(one.changes, place), _ChangeReader(one.changes, place)
+                cursor = await current_cursor(one.changes)
+                reader, other = _ChangeReader(one.changes, cursor), _ChangeReader(one.changes, cursor)
                 async with one.changes.watch() as others:
                     await cancel_one_wait(others)
                     await two.changes.record(["after"])
@@ -187,25 +187,25 @@ class ChangeLogSuite(TestedStorage):
                 await one.changes.record(["later"])
                 await reader.read(hints, {"after", "later"})
 
-    async def test_watcher_of_changes_that_does_not_read_holds_up_nobody(self) -> None:
+    async def test_slow_change_log_watcher_does_not_block_writers_and_gets_all_changes(self) -> None:
         """A watcher that doesn't read blocks no writer. When the watcher reads later, it gets all changes."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             reader = _ChangeReader(one.changes, await current_cursor(one.changes))
-            things = {f"resource:{number}" for number in range(1500)}
-            for thing in things:
-                await two.changes.record([thing])
-            await reader.read(hints, things)
+            names = {f"resource:{number}" for number in range(1500)}
+            for name in names:
+                await two.changes.record([name])
+            await reader.read(hints, names)
             await two.changes.record(["later"])
-            await reader.read(hints, things | {"later"})
+            await reader.read(hints, names | {"later"})
 
-    async def test_cancelled_note_is_whole_or_nothing(self) -> None:
+    async def test_cancelled_recording_of_changes_is_atomic(self) -> None:
         """If a `record` call is cancelled, either all of its changes are recorded in the log, or none."""
         async with self.open_replica() as one:
             for at in interruptions():
-                place = await current_cursor(one.changes)
-                things = {f"resource:{at.step}/{number}" for number in range(9)}
-                returned = await at.call(one.changes.record, things)
-                assert await changes_since(one.changes, place) == (things if returned else set())
+                cursor = await current_cursor(one.changes)
+                names = {f"resource:{at.step}/{number}" for number in range(9)}
+                returned = await at.call(one.changes.record, names)
+                assert await changes_since(one.changes, cursor) == (names if returned else set())
 
 
 class _ChangeReader:
@@ -214,20 +214,20 @@ class _ChangeReader:
 
     def __init__(self, changes: ChangeLog, cursor: ChangeCursor) -> None:
         self._changes = changes
-        self.place = cursor
+        self.cursor = cursor
         self._known = set[str]()
 
-    async def read(self, hints: AsyncIterator[ChangeHint | HintsLost], things: Collection[str]) -> None:
-        """Read change notifications until all names in ``things``, and no other names, have been reported."""
+    async def read(self, hints: AsyncIterator[ChangeHint | HintsLost], names: Collection[str]) -> None:
+        """Read change notifications until all names in ``names``, and no other names, have been reported."""
         with trio.fail_after(PATIENCE):
-            while self._known != set(things):
+            while self._known != set(names):
                 hint = await anext(hints)
-                if isinstance(hint, HintsLost) or hint.previous != self.place:
-                    changes = await self._changes.read_since(self.place)
+                if isinstance(hint, HintsLost) or hint.previous != self.cursor:
+                    changes = await self._changes.read_since(self.cursor)
                     assert not changes.everything
-                    self.place, changed = changes.cursor, changes.changed
+                    self.cursor, changed = changes.cursor, changes.changed
                 else:
-                    self.place, changed = hint.cursor, hint.changed
+                    self.cursor, changed = hint.cursor, hint.changed
                 self._known.update(changed)
 
 

@@ -101,7 +101,7 @@ async def open_stream(
 class EventLimitTests(TestedStorage):
     """Tests of the limits of an `EventLog`: how many bytes of events it stores, and for how long."""
 
-    async def test_oldest_events_of_a_session_go_first(self) -> None:
+    async def test_oldest_events_of_a_session_are_dropped_if_its_byte_limit_is_exceeded(self) -> None:
         """If the events of a session exceed its limit of bytes, the oldest events of all its streams are dropped first.
 
         The event numbers show the gap.
@@ -120,7 +120,7 @@ class EventLimitTests(TestedStorage):
                 found = await StreamUnderTest(two.events, log.name).read_after(number)
                 assert (found.first, len(found.lines), found.stream.dropped) == (first, count, 3)
 
-    async def test_newest_event_of_each_stream_goes_last(self) -> None:
+    async def test_newest_event_of_each_stream_is_dropped_last(self) -> None:
         """The newest event of each stream is dropped last, even if the stream is finished."""
         async with self.open_replica() as one:
             ended, open_, busy = [await open_stream(one.events, name) for name in ("ended", "open", "busy")]
@@ -132,7 +132,7 @@ class EventLimitTests(TestedStorage):
             assert await open_.lines() == [b"o2"]
             assert await busy.lines() == [b"b"] * 4
 
-    async def test_newest_events_go_when_nothing_else_is_left_to_go(self) -> None:
+    async def test_oldest_event_is_dropped_first_if_each_stream_has_only_one_event_left(self) -> None:
         """If each stream of a session has only one event left, the oldest of these events is dropped first."""
         async with self.open_replica() as one:
             logs = [await open_stream(one.events, f"stream {number}") for number in range(4)]
@@ -141,7 +141,7 @@ class EventLimitTests(TestedStorage):
             assert [await log.lines() for log in logs] == [[], [b"new"], [b"new"], [b"new"]]
             assert [(await log.stream()).last for log in logs] == [2, 2, 2, 2]
 
-    async def test_event_that_is_too_large_is_not_kept(self) -> None:
+    async def test_event_larger_than_the_byte_limit_is_not_stored_but_uses_up_an_event_number(self) -> None:
         """An event that is larger than the session's limit of bytes isn't stored, but uses up an event number. All
         older events are dropped."""
         async with self.open_replica() as one:
@@ -154,7 +154,7 @@ class EventLimitTests(TestedStorage):
             assert await large.append(2, [b"b"], limit=99)
             assert await large.lines() == [b"b"]
 
-    async def test_bytes_of_a_session_are_bounded_by_itself(self) -> None:
+    async def test_byte_limit_of_events_applies_to_each_session_separately(self) -> None:
         """The total size of each session's events is limited separately. The last line that `finish_dead` adds to the
         stream of a dead replica also counts."""
         async with self.open_replica() as one:
@@ -165,7 +165,7 @@ class EventLimitTests(TestedStorage):
             assert await ours.lines() == [bytes(100)] * 2 + [b"dead"]
             assert await theirs.lines() == [bytes(100)] * 5
 
-    async def test_repeated_append_does_not_count_twice(self) -> None:
+    async def test_repeated_and_dropped_events_do_not_count_towards_the_byte_limit(self) -> None:
         """Events that are appended again, and events that were dropped, don't count towards the session's limit of
         bytes."""
         async with self.open_replica() as one:
@@ -175,21 +175,21 @@ class EventLimitTests(TestedStorage):
                     assert await log.append(number, [b"12345"], limit=25)
             assert await log.lines() == [b"12345"] * 5
 
-    async def test_finished_stream_is_forgotten_after_a_while(self) -> None:
+    async def test_finished_event_stream_is_deleted_after_its_retention_time(self) -> None:
         """A finished event stream is deleted after its retention time, and then no longer counts towards the limit.
         Unfinished streams stay."""
         async with self.open_replica() as one, self.open_replica() as two:
-            for keep in LENGTHS:
+            for retention_ms in LENGTHS:
                 stays, ended, dead = [
-                    await open_stream(one.events, name, f"{keep}") for name in ("stays", "ended", "dead")
+                    await open_stream(one.events, name, f"{retention_ms}") for name in ("stays", "ended", "dead")
                 ]
                 assert await stays.append(1, [b"12345"])
-                assert await ended.append(1, [b"12345"], finish=True, retention_ms=keep)
-                if not await dead.finish_dead("me", b"12345", retention_ms=keep) or not await stays.is_there():
+                assert await ended.append(1, [b"12345"], finish=True, retention_ms=retention_ms)
+                if not await dead.finish_dead("me", b"12345", retention_ms=retention_ms) or not await stays.is_there():
                     # try again with a longer time: this machine was too slow, so the session expired before its use
                     continue
                 for log in (ended, dead):
-                    await wait_until(partial(_is_forgotten, StreamUnderTest(two.events, log.name, log.session_id)))
+                    await wait_until(partial(_is_deleted, StreamUnderTest(two.events, log.name, log.session_id)))
                     assert not await log.append(1, [b"12345"], finish=True)
                 assert await stays.append(2, [b"67890"], limit=10)
                 assert await stays.lines() == [b"12345", b"67890"]
@@ -198,37 +198,37 @@ class EventLimitTests(TestedStorage):
                 return
         raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
-    async def test_session_lasts_by_an_end_that_is_told_again(self) -> None:
+    async def test_repeated_call_that_finished_an_event_stream_extends_the_session_lifetime(self) -> None:
         """If the call that finished an event stream is repeated, the repeated call also extends the lifetime of the
         session to which the stream belongs.
 
         Each call that uses a session extends the session's lifetime.
         """
         async with self.open_replica() as one:
-            for keep in LENGTHS:
-                log = await open_stream(one.events, session_id=f"{keep}")
-                other = StreamUnderTest(one.events, session_id=f"other {keep}")
+            for retention_ms in LENGTHS:
+                log = await open_stream(one.events, session_id=f"{retention_ms}")
+                other = StreamUnderTest(one.events, session_id=f"other {retention_ms}")
                 assert await log.append(1, [b"a"], finish=True)
-                await StreamUnderTest(one.events, "more", log.session_id).take_over("me", keep)
+                await StreamUnderTest(one.events, "more", log.session_id).take_over("me", retention_ms)
                 if not await log.append(1, [b"a"], finish=True):
                     # try again with a longer time: this machine was too slow, so the session expired too early
                     continue
-                await other.open(retention_ms=keep)
+                await other.open(retention_ms=retention_ms)
                 await wait_until(other.is_gone)
                 assert await log.is_there()
                 return
         raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
-    async def test_finished_stream_is_kept_for_its_time(self) -> None:
+    async def test_reading_a_finished_event_stream_does_not_delay_its_deletion(self) -> None:
         """Reading a finished event stream doesn't delay its deletion."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
-            begun = trio.current_time()
+            start = trio.current_time()
             assert await log.append(1, [b"a"], finish=True, retention_ms=100)
             await StreamUnderTest(one.events, "other").take_over("me")
-            assert await wait_until(partial(_is_forgotten, log)) - begun > 0.09
+            assert await wait_until(partial(_is_deleted, log)) - start > 0.09
 
-    async def test_finished_streams_are_bounded_by_their_number(self) -> None:
+    async def test_event_streams_that_finished_first_are_deleted_beyond_their_maximum_number(self) -> None:
         """If a session has more finished streams than its limit, those that were finished first are deleted, whenever
         they were opened."""
         async with self.open_replica() as one:
@@ -241,19 +241,19 @@ class EventLimitTests(TestedStorage):
             assert await logs[0].lines() == [b"a"]
             assert await open_.lines() == [b"a"]
 
-    async def test_session_without_use_is_forgotten(self) -> None:
+    async def test_event_streams_of_an_unused_session_are_deleted(self) -> None:
         """All event streams of an unused session are deleted. A new stream with the same name begins at number 1."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
-            begun = trio.current_time()
+            start = trio.current_time()
             assert await log.append(1, [b"a", b"b"], note=b"note", retention_ms=100)
-            assert await wait_until(StreamUnderTest(two.events).is_gone) - begun > 0.09
+            assert await wait_until(StreamUnderTest(two.events).is_gone) - start > 0.09
             stream = await log.stream()
             assert (stream.last, stream.note, stream.holder) == (0, b"", "another holder")
             assert await log.append(1, [b"c"], holder="another holder")
             assert await log.lines() == [b"c"]
 
-    async def test_session_in_use_is_not_forgotten(self) -> None:
+    async def test_each_use_of_an_event_stream_extends_the_lifetime_of_its_session(self) -> None:
         """Each use of an event stream, on any replica, extends the lifetime of all streams of its session.
 
         A use is to open, take over, append to, finish or read the stream.
@@ -264,7 +264,7 @@ class EventLimitTests(TestedStorage):
                 await open_stream(two.events, "further", other.session_id)
                 return not await other.is_gone()
 
-            async def takes(other: StreamUnderTest) -> bool:
+            async def takes_over(other: StreamUnderTest) -> bool:
                 stream = await StreamUnderTest(two.events, other.name, other.session_id).take_over("me")
                 return stream.request_id != b""
 
@@ -277,10 +277,10 @@ class EventLimitTests(TestedStorage):
             async def reads(other: StreamUnderTest) -> bool:
                 return await other.is_there()
 
-            for use in (opens, takes, appends, finishes, reads):
-                await _outlives(one.events, two.events, use)
+            for use in (opens, takes_over, appends, finishes, reads):
+                await _check_that_use_extends_lifetime(one.events, two.events, use)
 
-    async def test_session_is_forgotten_on_demand(self) -> None:
+    async def test_event_log_delete_removes_all_event_streams_of_one_session(self) -> None:
         """`EventLog.delete` removes all event streams of one session. Deleting an unknown session raises no error."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = [await open_stream(one.events, f"stream {number}") for number in range(3)]
@@ -300,11 +300,12 @@ class EventLimitTests(TestedStorage):
 _Use: TypeAlias = Callable[[StreamUnderTest], Coroutine[Any, Any, bool]]
 
 
-async def _outlives(events: EventLog, others: EventLog, use: _Use) -> None:
+async def _check_that_use_extends_lifetime(events: EventLog, others: EventLog, use: _Use) -> None:
     """Check that a session that is used once, by calling ``use``, lives longer than a session that isn't used."""
-    for keep in LENGTHS:
-        log = await open_stream(events, session_id=f"{use.__name__} {keep}", retention_ms=keep)
-        control = await open_stream(events, session_id=f"{use.__name__} {keep}, without use", retention_ms=keep)
+    for retention_ms in LENGTHS:
+        log = await open_stream(events, session_id=f"{use.__name__} {retention_ms}", retention_ms=retention_ms)
+        unused = f"{use.__name__} {retention_ms}, without use"
+        control = await open_stream(events, session_id=unused, retention_ms=retention_ms)
         if await use(StreamUnderTest(others, log.name, log.session_id)):
             await wait_until(control.is_gone)
             assert await log.is_there()
@@ -312,5 +313,5 @@ async def _outlives(events: EventLog, others: EventLog, use: _Use) -> None:
     raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
 
-async def _is_forgotten(log: StreamUnderTest) -> bool:
+async def _is_deleted(log: StreamUnderTest) -> bool:
     return not await log.is_there()

@@ -33,7 +33,7 @@ from .tested_storage import PATIENCE, cancel_one_wait, expect_hints, run_concurr
 class PageTests(TestedTaskStorage):
     """Tests of `TaskStore.page` and `TaskStore.expire`."""
 
-    async def test_page_is_in_the_order_of_creation(self) -> None:
+    async def test_page_lists_task_records_in_the_order_of_creation(self) -> None:
         """Pages list task records in the order of creation, even if two stores create them in the same millisecond."""
         async with self.open_store() as store, self.open_store() as other:
             names = [f"{99 - number}" for number in range(40)]
@@ -41,28 +41,28 @@ class PageTests(TestedTaskStorage):
                 await create((store, other)[number % 2], record(name))
             assert await ids(store, None) == names
 
-    async def test_page_has_records_of_its_scope_alone(self) -> None:
+    async def test_page_lists_only_the_task_records_of_its_scope(self) -> None:
         """A page lists only the task records of one owner's scope, which may be an empty string."""
         async with self.open_store() as store:
             anns = await create(store, record("a"))
             await create(store, record("b", scope="bob"))
-            nobodys = await create(store, record("n", scope=""))
+            anonymous = await create(store, record("n", scope=""))
             assert list(await store.page("ann", None, 9)) == [anns]
-            assert list(await store.page("", None, 9)) == [nobodys]
+            assert list(await store.page("", None, 9)) == [anonymous]
             assert list(await store.page("carol", None, 9)) == []
 
-    async def test_pages_follow_each_other(self) -> None:
+    async def test_page_begins_after_its_cursor_and_has_at_most_limit_task_records(self) -> None:
         """A page has at most ``limit`` task records, and the next page begins after the given cursor."""
         async with self.open_store() as store:
-            at = [cursor_of(await create(store, record(f"task {number}"))) for number in range(8)]
-            for most in (0, -1):
-                assert await ids(store, None, most) == []
+            cursors = [cursor_of(await create(store, record(f"task {number}"))) for number in range(8)]
+            for limit in (0, -1):
+                assert await ids(store, None, limit) == []
             assert await ids(store, None, 3) == ["task 0", "task 1", "task 2"]
-            assert await ids(store, at[2], 3) == ["task 3", "task 4", "task 5"]
-            assert await ids(store, at[5], 3) == ["task 6", "task 7"]
-            assert await ids(store, at[7], 3) == []
+            assert await ids(store, cursors[2], 3) == ["task 3", "task 4", "task 5"]
+            assert await ids(store, cursors[5], 3) == ["task 6", "task 7"]
+            assert await ids(store, cursors[7], 3) == []
 
-    async def test_paging_is_stable_while_records_come_go_and_change(self) -> None:
+    async def test_pages_list_each_task_record_once_while_other_records_change(self) -> None:
         """A task record is listed exactly once, even if other records are created, changed or deleted while the pages
         are read."""
         async with self.open_store() as store, self.open_store() as other:
@@ -75,7 +75,7 @@ class PageTests(TestedTaskStorage):
             names = [each.id for each in (*first, *rest)] + await ids(store, cursor_of(rest[-1]))
             assert names == [*(f"task {number}" for number in range(6)), "late"]
 
-    async def test_position_is_good_when_its_record_is_gone(self) -> None:
+    async def test_page_cursor_stays_valid_after_its_task_record_is_deleted(self) -> None:
         """A cursor (a position in the list of task records) stays valid even if its record is deleted or never
         existed."""
         async with self.open_store() as store:
@@ -86,7 +86,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, (0, "")) == ["task 0", "task 2"]
             assert await ids(store, (2**62, "\ud800")) == []
 
-    async def test_records_are_deleted_after_their_time(self) -> None:
+    async def test_expire_deletes_task_records_whose_deletion_time_has_passed(self) -> None:
         """`expire` deletes each task record whose deletion time has passed, even if its task hasn't ended. Records
         without a deletion time stay."""
         async with self.open_store() as store, self.open_store() as other:
@@ -94,21 +94,21 @@ class PageTests(TestedTaskStorage):
             end = await create(store, record("end"), ttl_ms=0, retention_ms=1)
             assert await store.change(finished(end), expected_mark=end.mark, holder=None)
             await create(store, record("present"))
-            await create(store, record("for ever"), ttl_ms=None)
+            await create(store, record("forever"), ttl_ms=None)
             await wait_past(store, past, max(past.kept_until or 0, end.kept_until or 0))
             assert await store.expire(limit=9) == 2
             assert await store.expire(limit=9) == 0
-            assert await ids(other, None) == ["present", "for ever"]
+            assert await ids(other, None) == ["present", "forever"]
             assert await other.read(None, "past") is None
 
-    async def test_expire_deletes_no_more_than_it_is_asked_for(self) -> None:
+    async def test_expire_deletes_at_most_limit_task_records(self) -> None:
         """`expire` deletes at most ``limit`` task records, and leaves the rest to the next call."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}"), ttl_ms=1, retention_ms=0) for number in range(5)]
             await wait_past(store, created[-1], created[-1].kept_until or 0)
-            assert [await store.expire(limit=most) for most in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
+            assert [await store.expire(limit=limit) for limit in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
 
-    async def test_record_that_may_be_deleted_is_not_listed(self) -> None:
+    async def test_page_omits_task_records_whose_deletion_time_has_passed(self) -> None:
         """A task record whose deletion time has passed isn't listed, even before it is deleted."""
         async with self.open_store() as store:
             past = await create(store, record("past"), ttl_ms=1, retention_ms=0)
@@ -116,7 +116,7 @@ class PageTests(TestedTaskStorage):
             await wait_past(store, past, past.kept_until or 0)
             assert await ids(store, None, 1) == ["present"]
 
-    async def test_latest_time_counts(self) -> None:
+    async def test_change_can_move_or_remove_the_deletion_time_of_a_task_record(self) -> None:
         """`TaskStore.change` can make the deletion time of a task record later or earlier, or remove it."""
         async with self.open_store() as store:
             for name in ("later", "earlier", "never"):
@@ -127,7 +127,7 @@ class PageTests(TestedTaskStorage):
             assert await store.expire(limit=9) == 1
             assert await ids(store, None) == ["later", "never"]
 
-    async def test_deleted_records_leave_room(self) -> None:
+    async def test_deleted_task_records_do_not_count_towards_the_limits(self) -> None:
         """A deleted task record no longer counts towards any limit."""
         async with self.open_store() as store:
             for turn in range(3):
@@ -135,7 +135,7 @@ class PageTests(TestedTaskStorage):
                 await wait_past(store, one, one.created_at)
                 assert await store.expire(limit=9) == 1
 
-    async def test_cancelled_expire_is_whole_or_nothing(self) -> None:
+    async def test_cancelled_expire_of_task_records_is_atomic(self) -> None:
         """If `TaskStore.expire` is cancelled, it deletes no task record."""
         async with self.open_store() as store:
 
@@ -167,7 +167,7 @@ async def ids(store: TaskStore, after: TaskCursor | None, limit: int = 99) -> li
 class LeaseTests(TestedTaskStorage):
     """Tests of `TaskStore.claim` and `TaskStore.renew`, and of the lease after `TaskStore.change`."""
 
-    async def test_task_without_a_holder_is_claimed(self) -> None:
+    async def test_claim_stores_holder_and_lease_and_increases_epoch_and_version(self) -> None:
         """`claim` stores the new holder and its lease in the task record, increases epoch and version by 1, and returns
         the record."""
         async with self.open_store() as store, self.open_store() as other:
@@ -178,7 +178,7 @@ class LeaseTests(TestedTaskStorage):
             assert one.created_at + 1000 <= claimed.leased_until <= (await read_stored(store, "one")).now + 1000
             assert await read_record(other, "one") == claimed
 
-    async def test_task_is_claimed_when_its_lease_is_over(self) -> None:
+    async def test_task_can_be_claimed_after_its_lease_has_expired(self) -> None:
         """A task can be claimed after its lease has expired, even if it waits for a client's response to an input
         request."""
         async with self.open_store() as store:
@@ -189,7 +189,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(await claim(store, "me")) == {"over", "asking"}
             assert await claim(store, "you") == {}
 
-    async def test_lease_lasts_until_its_time_has_passed(self) -> None:
+    async def test_task_cannot_be_claimed_in_the_last_millisecond_of_its_lease(self) -> None:
         """A task can't be claimed in the last millisecond of its lease."""
         async with self.open_store() as store:
             for number in range(20):
@@ -198,20 +198,20 @@ class LeaseTests(TestedTaskStorage):
                     await trio.lowlevel.checkpoint()
                 assert (await read_stored(store, one.id)).now > one.leased_until
 
-    async def test_task_that_nobody_may_run_is_not_claimed(self) -> None:
+    async def test_claim_skips_ended_cancelled_and_external_tasks(self) -> None:
         """`claim` skips tasks that have ended or were cancelled, and tasks whose work is done by code outside of a
         handler."""
         async with self.open_store() as store:
             await create(store, record("ended", phase=TaskPhase.ENDED))
             await create(store, record("cancelled", phase=TaskPhase.CANCELLED))
             await create(store, record("external", is_external=True))
-            for name, phase in (("ends later", TaskPhase.ENDED), ("given away", TaskPhase.WORKING)):
+            for name, phase in (("ends later", TaskPhase.ENDED), ("becomes external", TaskPhase.WORKING)):
                 one = await create(store, record(name, holder="one"), lease_ms=1)
-                assert await change(store, one, phase=phase, is_external=name == "given away") is not None
+                assert await change(store, one, phase=phase, is_external=name == "becomes external") is not None
                 await wait_past(store, one, one.leased_until)
             assert await claim(store, "me") == {}
 
-    async def test_only_tasks_of_the_named_tools_are_claimed(self) -> None:
+    async def test_claim_returns_only_tasks_of_the_given_tools(self) -> None:
         """`claim` takes only tasks of the given tools. Tasks of other tools stay free for processes that have these
         tools."""
         async with self.open_store() as store, self.open_store() as other:
@@ -225,21 +225,21 @@ class LeaseTests(TestedTaskStorage):
             assert set(claimed) == {"one", "two"}
             assert len(await claim(other, "you", names=("other",))) == 5
 
-    async def test_claim_takes_no_more_than_it_asks_for(self) -> None:
+    async def test_claim_returns_at_most_limit_tasks_longest_waiting_first(self) -> None:
         """`claim` takes at most ``limit`` tasks, and leaves the rest. The tasks that have waited longest come first."""
         async with self.open_store() as store:
             leases = [await create(store, record(f"over {number}", holder="dead"), lease_ms=1) for number in range(2)]
             await wait_past(store, leases[-1], leases[-1].leased_until)
             for number in range(3):
                 await create(store, record(f"free {number}"))
-            for most in (0, -1):
-                assert await claim(store, "me", limit=most) == {}
+            for limit in (0, -1):
+                assert await claim(store, "me", limit=limit) == {}
             first = await claim(store, "me", limit=3)
             second = await claim(store, "you", limit=3)
             assert set(first) == {"free 0", "free 1", "free 2"}
             assert set(second) == {"over 0", "over 1"}
 
-    async def test_task_that_was_given_up_is_claimed_after_tasks_that_wait_longer(self) -> None:
+    async def test_task_that_was_given_up_is_claimed_after_tasks_that_have_waited_longer(self) -> None:
         """If a process gives up a task, `claim` first returns the tasks that were free earlier, and then this task."""
         async with self.open_store() as store:
             held = await create(store, record("given up", holder="me"))
@@ -249,18 +249,18 @@ class LeaseTests(TestedTaskStorage):
             assert set(await claim(store, "you", limit=1)) == {"free"}
             assert set(await claim(store, "you", limit=1)) == {"given up"}
 
-    async def test_no_task_is_claimed_twice(self) -> None:
+    async def test_concurrent_claim_calls_never_claim_the_same_task(self) -> None:
         """If ten `claim` calls run concurrently in two stores, each task is claimed by exactly one call."""
         async with self.open_store() as store, self.open_store() as other:
             for number in range(50):
                 await create(store, record(str(number)))
             calls = [partial(claim, (store, other)[n % 2], f"owner {n}", limit=7) for n in range(10)]
-            taken = [each for each in await run_concurrently(calls) if isinstance(each, dict)]
-            claimed = sorted((each.id, each.holder, each.epoch) for tasks in taken for each in tasks.values())
-            assert (len(taken), len(claimed)) == (10, 50)
+            claims = [each for each in await run_concurrently(calls) if isinstance(each, dict)]
+            claimed = sorted((each.id, each.holder, each.epoch) for tasks in claims for each in tasks.values())
+            assert (len(claims), len(claimed)) == (10, 50)
             assert claimed == sorted([(each.id, each.holder, 1) for each in await store.page("ann", None, 99)])
 
-    async def test_task_that_was_given_up_is_claimed_at_once(self) -> None:
+    async def test_task_that_was_given_up_can_be_claimed_immediately(self) -> None:
         """After a process gives up its task with `change`, the task can be claimed at once. The same call can change
         other fields of the record."""
         async with self.open_store() as store:
@@ -273,7 +273,7 @@ class LeaseTests(TestedTaskStorage):
             assert (again.holder, again.epoch) == ("you", 2)
             assert await change(store, again, holder="me") is None
 
-    async def test_renewed_lease_is_longer(self) -> None:
+    async def test_renew_extends_the_lease_without_changing_the_mark_of_the_task_record(self) -> None:
         """`renew` extends a task's lease without changing the record's mark, so that the holder can still change the
         record."""
         async with self.open_store() as store, self.open_store() as other:
@@ -289,28 +289,28 @@ class LeaseTests(TestedTaskStorage):
             assert set(await claim(other, "you")) == {"two"}
             assert await change(store, claimed["one"], holder="me") is not None
 
-    async def test_renewal_tells_which_tasks_are_lost(self) -> None:
+    async def test_renew_returns_the_tasks_that_the_process_no_longer_holds(self) -> None:
         """`renew` returns the tasks whose leases the process can't renew, because it no longer holds the tasks.
 
         They have another holder, have ended, were given up or deleted, or their work is now done by code outside of a
         handler.
         """
         async with self.open_store() as store:
-            names = ("mine", "taken", "ended", "cancelled", "given up", "given away", "gone")
+            names = ("mine", "reclaimed", "ended", "cancelled", "given up", "external", "deleted")
             for name in names:
                 await create(store, record(name))
             mine = await claim(store, "me")
             assert await change(store, mine["ended"], phase=TaskPhase.ENDED) is not None
             assert await change(store, mine["cancelled"], phase=TaskPhase.CANCELLED) is not None
-            assert await change(store, mine["given away"], is_external=True) is not None
-            assert await store.discard("gone", retention_ms=1)
-            assert await change(store, mine["taken"], holder="me", give_up=True) is not None
-            assert set(await claim(store, "you")) == {"taken"}
+            assert await change(store, mine["external"], is_external=True) is not None
+            assert await store.discard("deleted", retention_ms=1)
+            assert await change(store, mine["reclaimed"], holder="me", give_up=True) is not None
+            assert set(await claim(store, "you")) == {"reclaimed"}
             assert await change(store, mine["given up"], holder="me", give_up=True) is not None
             lost = await store.renew(dict.fromkeys((*names, "never"), "me"), lease_ms=HOUR)
             assert set(lost) == {*names, "never"} - {"mine"}
 
-    async def test_renewal_names_the_holder_of_each_task(self) -> None:
+    async def test_renew_checks_the_holder_of_each_task_separately(self) -> None:
         """`renew` takes a holder token for each task, because a process uses a new token for each claim."""
         async with self.open_store() as store:
             for number in range(2):
@@ -320,7 +320,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(await store.renew({"task 0": "me:0", "task 1": "me:1"}, lease_ms=HOUR)) == set()
             assert await claim(store, "you") == {}
 
-    async def test_thousands_of_leases_are_renewed_at_once(self) -> None:
+    async def test_renew_accepts_thousands_of_task_ids_in_one_call(self) -> None:
         """`renew` accepts thousands of task ids in one call."""
         async with self.open_store() as store:
             for number in range(40):
@@ -329,7 +329,7 @@ class LeaseTests(TestedTaskStorage):
             lost = await store.renew(held, lease_ms=HOUR)
             assert set(lost) == {f"task {number}" for number in range(40, 40_000)}
 
-    async def test_lease_that_is_over_and_not_claimed_is_renewed(self) -> None:
+    async def test_expired_lease_can_be_renewed_until_the_task_is_claimed(self) -> None:
         """An expired lease can be renewed until another process has claimed the task."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"), lease_ms=1)
@@ -337,12 +337,12 @@ class LeaseTests(TestedTaskStorage):
             assert set(await store.renew({"one": "me"}, lease_ms=HOUR)) == set()
             assert await claim(store, "you") == {}
 
-    async def test_renewal_of_nothing_loses_nothing(self) -> None:
+    async def test_renew_without_tasks_returns_no_lost_tasks(self) -> None:
         """If `renew` is called without tasks, it returns no lost tasks."""
         async with self.open_store() as store:
             assert set(await store.renew({}, lease_ms=HOUR)) == set()
 
-    async def test_cancelled_claim_is_whole_or_nothing(self) -> None:
+    async def test_cancelled_claim_of_tasks_is_atomic(self) -> None:
         """If `claim` is cancelled, no task is claimed."""
         async with self.open_store() as store:
             for at in interruptions():
@@ -351,7 +351,7 @@ class LeaseTests(TestedTaskStorage):
                 returned = await at.call(claim, store, f"me {at.step}")
                 assert len(await claim(store, f"you {at.step}")) == (0 if returned else 3)
 
-    async def test_cancelled_renewal_is_whole_or_nothing(self) -> None:
+    async def test_cancelled_renewal_of_leases_is_atomic(self) -> None:
         """If `renew` is cancelled, every lease is unchanged."""
         async with self.open_store() as store:
             held = {"one": "me", "two": "me"}
@@ -374,18 +374,18 @@ class LeaseTests(TestedTaskStorage):
 class HintTests(TestedTaskStorage):
     """Tests of `TaskStore.watch`."""
 
-    async def test_watcher_is_told_of_each_kind_of_change(self) -> None:
+    async def test_task_store_watcher_is_notified_of_each_kind_of_change(self) -> None:
         """A watcher of the task store is notified when a task record is created, changed, claimed or deleted."""
         async with self.open_store() as store:
             await _expect_all_hints(store, store)
 
-    async def test_watcher_is_told_of_changes_in_other_stores(self) -> None:
+    async def test_task_store_watcher_is_notified_of_changes_by_other_processes(self) -> None:
         """A watcher is notified of changes by other processes. The test makes them with another store object for the
         same storage."""
         async with self.open_store() as store, self.open_store() as other:
             await _expect_all_hints(store, other)
 
-    async def test_watcher_is_not_told_of_the_past(self) -> None:
+    async def test_task_store_watcher_is_not_notified_of_changes_before_its_start(self) -> None:
         """A watcher isn't notified of task records that were changed before it called `watch`."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("before"))
@@ -395,7 +395,7 @@ class HintTests(TestedTaskStorage):
                 with trio.fail_after(PATIENCE):
                     assert await anext(hints) == "after"
 
-    async def test_all_watchers_are_told(self) -> None:
+    async def test_every_task_store_watcher_is_notified_even_if_another_watcher_stops(self) -> None:
         """Each watcher of the task store is notified of all changes, even if another watcher stops watching."""
         async with self.open_store() as store, store.watch() as hints:
             async with store.watch() as others:
@@ -405,7 +405,7 @@ class HintTests(TestedTaskStorage):
             await create(store, record("two"))
             await expect_hints(hints, "two")
 
-    async def test_watcher_that_does_not_read_holds_up_nobody(self) -> None:
+    async def test_slow_task_store_watcher_does_not_block_writers(self) -> None:
         """A watcher that doesn't read its notifications blocks no writer. If notifications are lost, the watcher gets
         `HINTS_LOST` when it reads again.
 
@@ -428,7 +428,7 @@ class HintTests(TestedTaskStorage):
             await create(store, record("two"))
             await expect_hints(hints, "two")
 
-    async def test_waiting_for_a_hint_can_be_cancelled(self) -> None:
+    async def test_task_store_watcher_is_notified_after_a_cancelled_wait(self) -> None:
         """After a cancelled wait for a notification, the watcher still gets later notifications."""
         async with self.open_store() as store, store.watch() as hints:
             await cancel_one_wait(hints)

@@ -77,8 +77,8 @@ async def change(
     The change is made as ``holder`` or, with `None`, as any process.
     """
     following = next_of(record, **changes)
-    is_kept = await store.change(following, expected_mark=record.mark, holder=holder, give_up=give_up)
-    return following if is_kept else None
+    is_changed = await store.change(following, expected_mark=record.mark, holder=holder, give_up=give_up)
+    return following if is_changed else None
 
 
 async def claim(
@@ -91,7 +91,7 @@ async def claim(
 async def read_stored(store: TaskStore, task_id: str) -> StoredTask:
     """Return the stored task record, with the current time of the store's clock."""
     found = await store.read(None, task_id)
-    assert found is not None, f"{task_id} is not kept"
+    assert found is not None, f"{task_id} is not stored"
     return found
 
 
@@ -161,7 +161,7 @@ def interruptions() -> Iterator[Interruption]:
 class RecordTests(TestedTaskStorage):
     """Tests of `create`, `discard`, `read`, `marks` and `change` of a `TaskStore`."""
 
-    async def test_record_is_read_as_it_was_created(self) -> None:
+    async def test_task_record_is_read_as_it_was_created(self) -> None:
         """Every store object for the same storage reads a task record with all fields as they were created."""
         whole = record(
             "whole",
@@ -193,19 +193,23 @@ class RecordTests(TestedTaskStorage):
                 times = {name: getattr(new, name) for name in filled}
                 assert attrs.evolve(old, **times) == new
 
-    async def test_store_fills_in_the_times(self) -> None:
+    async def test_task_store_converts_durations_to_times_on_its_own_clock(self) -> None:
         """The task store converts durations, such as the time to live, to times on its own clock. This clock keeps
         running."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"), lease_ms=1000, ttl_ms=2000, retention_ms=3000)
-            begun = one.created_at
-            assert (one.updated_at, one.expires_at, one.kept_until) == (begun, begun + 2000, begun + 5000)
-            assert one.leased_until == begun + 1000
+            created_at = one.created_at
+            assert (one.updated_at, one.expires_at, one.kept_until) == (
+                created_at,
+                created_at + 2000,
+                created_at + 5000,
+            )
+            assert one.leased_until == created_at + 1000
             now = (await read_stored(store, "one")).now
-            assert begun <= now < begun + HOUR
+            assert created_at <= now < created_at + HOUR
             await wait_past(store, one, now)
 
-    async def test_task_without_a_time_to_live_is_for_ever(self) -> None:
+    async def test_task_without_a_time_to_live_never_expires(self) -> None:
         """A task without a time to live never expires, and its record is never deleted."""
         async with self.open_store() as store:
             one = await create(store, record("one"), ttl_ms=None, retention_ms=5)
@@ -216,14 +220,14 @@ class RecordTests(TestedTaskStorage):
         async with self.open_store() as store:
             assert (await create(store, record("one"))).leased_until == 0
 
-    async def test_large_record_is_kept_whole(self) -> None:
+    async def test_large_task_record_is_stored_unchanged(self) -> None:
         """The store stores a large task record whole. Limiting the size of records is up to its callers."""
         large = record("large", params=bytes(2**20), questions={str(number): bytes(100) for number in range(1000)})
         async with self.open_store() as store:
             assert await read_record(store, (await create(store, large)).id) == await read_record(store, "large")
             assert (await read_record(store, "large")).size == large.size
 
-    async def test_unknown_id_is_no_record(self) -> None:
+    async def test_read_returns_none_for_an_unknown_task_id_whatever_the_string(self) -> None:
         """`read` returns `None` for an unknown task id, whatever string a client sends."""
         async with self.open_store() as store:
             await create(store, record("known"))
@@ -231,19 +235,19 @@ class RecordTests(TestedTaskStorage):
                 assert await store.read("ann", text) is None
                 assert await store.read(None, text) is None
 
-    async def test_record_of_another_scope_does_not_exist(self) -> None:
+    async def test_read_finds_a_task_record_only_in_its_own_scope(self) -> None:
         """`read` finds a task record only for the scope of its owner, or for `None`, which means all scopes."""
         async with self.open_store() as store:
-            anns, nobodys = await create(store, record("a")), await create(store, record("n", scope=""))
+            anns, anonymous = await create(store, record("a")), await create(store, record("n", scope=""))
             assert await store.read("", "a") is None
             assert await store.read("bob", "a") is None
             assert await store.read("ann", "n") is None
-            for scope, one in (("", nobodys), (None, anns), ("ann", anns)):
+            for scope, one in (("", anonymous), (None, anns), ("ann", anns)):
                 read = await store.read(scope, one.id)
                 assert read is not None
                 assert read.record == one
 
-    async def test_record_with_a_taken_id_is_refused(self) -> None:
+    async def test_creating_a_task_record_with_an_id_that_exists_raises_value_error(self) -> None:
         """Creating a second task record with the same id raises an error. The first record is unchanged, and the failed
         call doesn't count towards the limits."""
         async with self.open_store() as store:
@@ -252,7 +256,7 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(store, "same") == one
             await create(store, record("bobs", scope="bob"), limit=2, scope_limit=1)
 
-    async def test_full_store_keeps_no_other_record(self) -> None:
+    async def test_create_raises_store_full_if_the_store_has_limit_task_records(self) -> None:
         """`create` raises `StoreFull` if the store already has ``limit`` task records, of one owner or of many."""
         async with self.open_store() as store:
             for name in ("one", "two"):
@@ -261,7 +265,7 @@ class RecordTests(TestedTaskStorage):
             assert await store.read(None, "three") is None
             await create(store, record("three", scope="three"), limit=3, scope_limit=2)
 
-    async def test_full_scope_leaves_room_for_others(self) -> None:
+    async def test_create_raises_store_full_only_in_the_scope_that_is_full(self) -> None:
         """`create` raises `StoreFull` if an owner already has ``scope_limit`` task records. Other owners can still
         create records."""
         async with self.open_store() as store:
@@ -270,7 +274,7 @@ class RecordTests(TestedTaskStorage):
             assert await store.read(None, "more") is None
             await create(store, record("bobs", scope="bob"), limit=9, scope_limit=1)
 
-    async def test_bounds_hold_while_many_create(self) -> None:
+    async def test_concurrent_create_calls_respect_the_limits_of_the_task_store(self) -> None:
         """Of twenty concurrent `create` calls in two stores, exactly as many succeed as the store's limits allow."""
         async with self.open_store() as store, self.open_store() as other:
             calls = [
@@ -281,7 +285,7 @@ class RecordTests(TestedTaskStorage):
             assert (len(created), sum(isinstance(each, StoreFull) for each in results)) == (7, 13)
             assert {each.id for each in await store.page("ann", None, 99)} == created
 
-    async def test_void_deletes_a_record(self) -> None:
+    async def test_discard_deletes_a_task_record(self) -> None:
         """`discard` deletes a task record, and returns true. The deleted record no longer counts towards the limits."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("one", holder="me"))
@@ -290,7 +294,7 @@ class RecordTests(TestedTaskStorage):
             assert await claim(store, "you") == {}
             await create(store, record("two"), limit=1, scope_limit=1)
 
-    async def test_void_refuses_a_creation_that_is_still_under_way(self) -> None:
+    async def test_discard_of_an_unknown_task_id_blocks_its_creation_for_a_while(self) -> None:
         """If the task id is unknown, `discard` returns false, and `create` refuses this id for a while, because a
         `create` call with this id may still be under way.
 
@@ -306,7 +310,7 @@ class RecordTests(TestedTaskStorage):
             await wait_past(store, one, (await read_stored(store, "one")).now + 1)
             await create(store, record("soon"))
 
-    async def test_marks_are_those_of_the_records_that_are_kept(self) -> None:
+    async def test_marks_returns_the_current_mark_of_each_task_record(self) -> None:
         """`marks` returns the current mark of each stored task record: random bytes that identify the record's version.
 
         Each write of a record changes its mark.
@@ -319,15 +323,15 @@ class RecordTests(TestedTaskStorage):
             assert dict(await other.marks(["one"])) == {"one": changed.mark}
             assert dict(await store.marks([])) == {}
 
-    async def test_marks_of_thousands_are_told(self) -> None:
+    async def test_marks_accepts_thousands_of_task_ids_in_one_call(self) -> None:
         """`marks` accepts thousands of task ids in one call. It returns the mark of each stored record: random bytes
         that identify the record's version."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}")) for number in range(40)]
-            asked = [*(each.id for each in created), *(f"never {number}" for number in range(40_000))]
-            assert dict(await store.marks(asked)) == {each.id: each.mark for each in created}
+            task_ids = [*(each.id for each in created), *(f"never {number}" for number in range(40_000))]
+            assert dict(await store.marks(task_ids)) == {each.id: each.mark for each in created}
 
-    async def test_change_replaces_the_record(self) -> None:
+    async def test_change_replaces_all_fields_of_a_task_record(self) -> None:
         """`change` replaces all fields of a task record, for every store object that uses the same storage."""
         async with self.open_store() as store, self.open_store() as other:
             one = await create(store, record("one", message="old", answers={"a": b"1"}))
@@ -336,7 +340,7 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(store, "one") == new
             assert await read_record(other, "one") == new
 
-    async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
+    async def test_change_of_a_task_record_with_a_wrong_expected_mark_is_refused(self) -> None:
         """`change` is refused if ``expected_mark`` isn't the mark of the stored record. A mark is random bytes that
         identify one version of a record.
 
@@ -346,19 +350,19 @@ class RecordTests(TestedTaskStorage):
             one = await create(store, record("one"))
             new = await change(store, one, message="new")
             assert new is not None
-            for was in (one.mark, b"", new_mark()):
-                assert not await store.change(next_of(new, message="late"), expected_mark=was, holder=None)
-                assert not await store.change(attrs.evolve(new, mark=new_mark()), expected_mark=was, holder=None)
+            for wrong in (one.mark, b"", new_mark()):
+                assert not await store.change(next_of(new, message="late"), expected_mark=wrong, holder=None)
+                assert not await store.change(attrs.evolve(new, mark=new_mark()), expected_mark=wrong, holder=None)
             assert await read_record(store, "one") == new
 
-    async def test_change_of_an_unknown_record_is_refused(self) -> None:
+    async def test_change_of_an_unknown_task_record_is_refused(self) -> None:
         """`change` of an unknown task record is refused, and creates no record."""
         async with self.open_store() as store:
             one = record("one")
             assert not await store.change(next_of(one), expected_mark=one.mark, holder=None)
             assert await store.read(None, "one") is None
 
-    async def test_change_by_the_holder_is_kept(self) -> None:
+    async def test_holder_of_a_task_can_change_its_task_record(self) -> None:
         """The process that created or claimed a task, its holder, can change the task record."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"))
@@ -366,7 +370,7 @@ class RecordTests(TestedTaskStorage):
             assert new is not None
             assert await read_record(store, "one") == new
 
-    async def test_change_by_another_holder_is_refused(self) -> None:
+    async def test_change_of_a_task_record_by_another_holder_is_refused(self) -> None:
         """If another process has claimed a task, the process that held the task before can't change its record, even if
         it knows the mark of the current version.
 
@@ -381,7 +385,7 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(store, "one") == new
             assert await change(store, new, message="an answer") is not None
 
-    async def test_holder_changes_nothing_of_a_task_that_has_ended(self) -> None:
+    async def test_holder_cannot_change_a_task_record_after_the_task_was_cancelled(self) -> None:
         """After a task was cancelled, the process that held it can no longer change its record."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"))
@@ -389,7 +393,7 @@ class RecordTests(TestedTaskStorage):
             assert cancelled is not None
             assert await change(store, cancelled, holder="me", message="but I") is None
 
-    async def test_change_leaves_the_lease_as_it_is_kept(self) -> None:
+    async def test_change_ignores_holder_epoch_and_lease_of_the_given_task_record(self) -> None:
         """`change` doesn't change which process runs a task, and until when: it ignores the holder, epoch and lease in
         the given record.
 
@@ -405,17 +409,17 @@ class RecordTests(TestedTaskStorage):
                 assert (one.holder, one.epoch, one.leased_until) == ("me", before.epoch, before.leased_until)
                 assert one.mark == following.mark
 
-    async def test_task_that_ends_has_no_holder(self) -> None:
+    async def test_task_that_ends_or_becomes_external_has_no_holder(self) -> None:
         """A task record names a holder, the process that runs the handler, only until the task ends or code outside of
         a handler takes over the work."""
         async with self.open_store() as store:
             for name, phase in (("ends", TaskPhase.CANCELLED), ("leaves", TaskPhase.WORKING)):
                 one = await create(store, record(name, holder="me"))
                 assert await change(store, one, holder="me", phase=phase, is_external=name == "leaves") is not None
-                kept = await read_record(store, name)
-                assert (kept.holder, kept.leased_until) == (None, 0)
+                stored = await read_record(store, name)
+                assert (stored.holder, stored.leased_until) == (None, 0)
 
-    async def test_first_of_many_changes_wins(self) -> None:
+    async def test_only_one_of_many_concurrent_changes_of_a_task_record_succeeds(self) -> None:
         """Of twenty concurrent `change` calls for one task record in two stores, one succeeds."""
         async with self.open_store() as store, self.open_store() as other:
             one = await create(store, record("one"))
@@ -423,35 +427,35 @@ class RecordTests(TestedTaskStorage):
             won = [each for each in await run_concurrently(calls) if each is not None]
             assert [await read_record(store, "one")] == won
 
-    async def test_cancelled_create_is_whole_or_nothing(self) -> None:
+    async def test_cancelled_create_of_a_task_record_is_atomic(self) -> None:
         """If `create` is cancelled, the task record isn't stored."""
         async with self.open_store() as store:
             for at in interruptions():
                 returned = await at.call(create, store, record(f"task {at.step}"))
                 assert (await store.read("ann", f"task {at.step}") is not None) == bool(returned)
 
-    async def test_cancelled_void_is_whole_or_nothing(self) -> None:
+    async def test_cancelled_discard_of_a_task_record_is_atomic(self) -> None:
         """If `discard` is cancelled, nothing changes."""
 
-        async def void(task_id: str) -> bool:
+        async def discard(task_id: str) -> bool:
             return await store.discard(task_id, retention_ms=HOUR)
 
         async with self.open_store() as store:
             for at in interruptions():
                 await create(store, record(f"task {at.step}"))
-                returned = await at.call(void, f"task {at.step}")
+                returned = await at.call(discard, f"task {at.step}")
                 assert (await store.read(None, f"task {at.step}") is None) == bool(returned)
 
-    async def test_cancelled_change_is_whole_or_nothing(self) -> None:
+    async def test_cancelled_change_of_a_task_record_is_atomic(self) -> None:
         """If `change` is cancelled, the task record is unchanged."""
         async with self.open_store() as store:
             await create(store, record("one"))
 
-            async def take(message: str) -> bool:
+            async def set_message(message: str) -> bool:
                 return await change(store, before, message=message) is not None
 
             for at in interruptions():
                 before = await read_record(store, "one")
-                returned = await at.call(take, f"step {at.step}")
+                returned = await at.call(set_message, f"step {at.step}")
                 expected = f"step {at.step}" if returned == [True] else before.message
                 assert (await read_record(store, "one")).message == expected
