@@ -220,7 +220,7 @@ class HintsLost:
     """
 
     def __repr__(self) -> str:
-        return "GAP"
+        return "HINTS_LOST"
 
 
 HINTS_LOST: Final = HintsLost()
