@@ -3,13 +3,11 @@ storages that replicas share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ..runtime.requests.host import RequestHost
-from ..server.sharing import SharedStorage
+from ..server.sharing import ServedReplica, SharedStorage
 from ..serving.http.session import HttpFleet
 from .change_replicator import ChangeReplicator, ReplicatedNotifications
 from .messenger import Messenger
@@ -18,13 +16,9 @@ from .sessions.shared_state import SessionServices
 from .sessions.table import SharedSessionTable
 
 if TYPE_CHECKING:
-    from ..protocol.methods import Method
-    from ..protocol.revisions import Vocabulary
     from ..runtime.requests.scope import RequestScope
-    from ..server.connected_clients import Observers
-    from ..server.request_state import RemoteRetry, StateCipher
+    from ..server.request_state import RemoteRetry
     from ..server.server import RunningServer
-    from ..stores.shared import Replica
 
 
 class ReplicaFleet(HttpFleet):
@@ -35,19 +29,12 @@ class ReplicaFleet(HttpFleet):
     See `FleetStorage`.
     """
 
-    def __init__(
-        self,
-        replica: Replica,
-        host: RequestHost,
-        cipher: StateCipher,
-        observers: Observers,
-        vocabulary: Vocabulary,
-        notifications: Mapping[str, Method],
-    ) -> None:
+    def __init__(self, served: ServedReplica) -> None:
+        notifications, cipher = served.notifications, served.cipher
         replicated = ReplicatedNotifications(cipher, notifications) if notifications else None
-        self.changes = ChangeReplicator(observers, replica.changes, replicated)
-        self.messenger = Messenger(replica)
-        self.retries = RetryForwarder(host, self.messenger, cipher, vocabulary)
+        self.changes = ChangeReplicator(served.observers, served.replica.changes, replicated)
+        self.messenger = Messenger(served.replica)
+        self.retries = RetryForwarder(served.host, self.messenger, cipher, served.vocabulary)
 
     def count_sent(self) -> int:
         """Return the number of messages that this replica has sent to other replicas so far. See `Fleet.count_sent`."""
@@ -92,15 +79,7 @@ class FleetStorage(SharedStorage):
     """The base class for storages that the replicas of a server share. To write a storage, subclass it and implement
     `join`."""
 
-    def _make_fleet(
-        self,
-        replica: Replica,
-        host: RequestHost,
-        cipher: StateCipher,
-        observers: Observers,
-        vocabulary: Vocabulary,
-        notifications: Mapping[str, Method],
-    ) -> ReplicaFleet:
-        """Return the `ReplicaFleet` that connects ``replica`` with the other replicas. See
+    def _make_fleet(self, served: ServedReplica) -> ReplicaFleet:
+        """Return the `ReplicaFleet` that connects a running server with its other replicas. See
         `SharedStorage._make_fleet`."""
-        return ReplicaFleet(replica, host, cipher, observers, vocabulary, notifications)
+        return ReplicaFleet(served)

@@ -189,8 +189,7 @@ which later gets the outcome: see `Outbound.send_detached`."""
 
 class DetachedCall(Owner):
     """An outgoing request for whose response no trio task waits. ``owner`` sent the request through ``outbox``, and is
-    called with
-    its outcome.
+    called with its outcome.
 
     A `DetachedCall` takes much less memory than a waiting task. ``calls`` are the calls in flight. ``name`` identifies
     the request for its sender. ``over`` is called with the outcome.

@@ -149,8 +149,7 @@ class Observers:
 
     def add_server(self, observers: Observers) -> None:
         """From now on, also notify the connections in ``observers`` of changes. They belong to another server that
-        mounts this
-        server.
+        mounts this server.
 
         These connections get no extension notifications, because a mounted server's extensions aren't available to
         clients.

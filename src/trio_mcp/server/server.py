@@ -406,9 +406,12 @@ class Server(Offering):
             await services.start(host.run)
             fleet = None
             if shared is not None and replica is not None:
+                from .sharing import ServedReplica
+
                 extensions = self._extension_handlers
                 broadcasts = {} if extensions is None else extensions.broadcast_rows
-                fleet = shared._make_fleet(replica, host, cipher, self._observers, self._vocabulary, broadcasts)
+                served = ServedReplica(replica, host, cipher, self._observers, self._vocabulary, broadcasts)
+                fleet = shared._make_fleet(served)
                 parts.enter_context(self._load.links.counting(replica.counts, fleet.count_sent))
                 await services.start(fleet.run)
             arounds = self._middleware_chains()

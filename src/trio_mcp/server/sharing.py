@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ..classes import frozen
+
 if TYPE_CHECKING:
     from ..protocol.methods import Method
     from ..protocol.revisions import Vocabulary
@@ -20,6 +22,23 @@ if TYPE_CHECKING:
     from ..stores.shared import Replica
     from .connected_clients import Observers
     from .request_state import RemoteRetry, StateCipher
+
+
+@frozen
+class ServedReplica:
+    """A running server that is one of several replicas."""
+
+    replica: Replica
+    host: RequestHost
+    """Runs the server's request handlers."""
+    cipher: StateCipher
+    """Has the secrets that all replicas share."""
+    observers: Observers
+    """Are notified of changes on other replicas."""
+    vocabulary: Vocabulary
+    """Has the methods of the server."""
+    notifications: Mapping[str, Method]
+    """The extension notifications that are sent to all clients, by method."""
 
 
 class Fleet(ABC):
@@ -82,21 +101,5 @@ class SharedStorage(ABC):
         """
 
     @abstractmethod
-    def _make_fleet(
-        self,
-        replica: Replica,
-        host: RequestHost,
-        cipher: StateCipher,
-        observers: Observers,
-        vocabulary: Vocabulary,
-        notifications: Mapping[str, Method],
-    ) -> Fleet:
-        """Return the object that connects ``replica``, a running server, with the server's other replicas. The server's
-        request handlers run in ``host``.
-
-        Args:
-            cipher: Has the secrets that all replicas share.
-            observers: Are notified of changes on other replicas.
-            vocabulary: Has the methods of the server.
-            notifications: The extension notifications that are sent to all clients.
-        """
+    def _make_fleet(self, served: ServedReplica) -> Fleet:
+        """Return the object that connects a running server with its other replicas."""

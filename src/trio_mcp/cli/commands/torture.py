@@ -51,8 +51,8 @@ def torture(
 ) -> int:
     """Test cancellation and robustness of a server or client.
 
-    TARGET is as for `trio-mcp inspect`. Each scenario starts the server again, or opens a new
-    connection.
+    TARGET is as for `trio-mcp inspect`. Each scenario starts the server again, or opens a
+    new connection.
 
     \b
         trio-mcp torture server.py
