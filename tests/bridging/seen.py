@@ -22,6 +22,7 @@ class Seen:
     def __init__(self) -> None:
         self.server = Server("seen")
         self.began = threading.Event()
+        self.ended = threading.Event()
         self.cancelled: list[Cancellation | None] = []
         self.running = 0
         self.server.tool(self.echo)
@@ -41,6 +42,7 @@ class Seen:
         finally:
             self.running -= 1
             self.cancelled.append(ctx.cancellation)
+            self.ended.set()
 
     async def count(self, to: int, ctx: RequestContext) -> int:
         for number in range(to):

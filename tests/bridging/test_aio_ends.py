@@ -45,11 +45,9 @@ def test_asyncio_client_ends_soon_after_its_event_loop_is_closed(seen: Seen) -> 
 def test_unreferenced_asyncio_client_is_closed(seen: Seen) -> None:
     async def main() -> None:
         await aio.open_memory(seen.server).__aenter__()
+        (thread,) = threads()
         gc.collect()
-        for _ in range(1000):
-            await asyncio.sleep(0.01)
-            if not threads():
-                break
+        await asyncio.to_thread(thread.join, PATIENCE)
         assert threads() == []
 
     run(main)

@@ -52,16 +52,13 @@ def served(serve: Callable[..., Any], *args: Any, **options: Any) -> Iterator[in
         yield ports[0]
     finally:
         stop[0]()
-        thread.join(20)
+        thread.join(PATIENCE)
 
 
 async def call_and_cancel(seen: Seen, client: aio.Client) -> None:
     assert (await client.call_tool("echo", {"text": "hi"})).is_error is not True
     await time_out_when(seen.began, client.call_tool("wait"))
-    for _ in range(500):
-        if seen.cancelled:
-            break
-        await asyncio.sleep(0.01)
+    assert await asyncio.to_thread(seen.ended.wait, PATIENCE)
     (cancelled,) = seen.cancelled
     assert cancelled is not None
     assert cancelled.cause in (CancelCause.PEER, CancelCause.DISCONNECT), "over HTTP, the end of the exchange"
@@ -101,7 +98,7 @@ def test_asyncio_client_can_call_a_tool_and_cancel_a_call_over_each_transport(
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_asyncio_elicitation_handler_is_cancelled_if_its_request_is_cancelled(era: Any) -> None:
-    server, asked, ended = Server("impatient"), threading.Event(), list[str]()
+    server, asked = Server("impatient"), threading.Event()
 
     @server.tool
     async def ask(ctx: RequestContext) -> str:
@@ -109,23 +106,21 @@ def test_asyncio_elicitation_handler_is_cancelled_if_its_request_is_cancelled(er
         return "answered"
 
     async def main() -> None:
+        ended = asyncio.Event()
+
         async def answer(_: object) -> ElicitResult:
             asked.set()
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
-                ended.append("cancelled")
+                ended.set()
                 raise
             return ElicitResult("cancel")
 
         async with aio.open_memory(server, era=era, elicitation=answer) as client:
             await time_out_when(asked, client.call_tool("ask"))
             await client.ping()
-            for _ in range(500):
-                if ended:
-                    break
-                await asyncio.sleep(0.01)
-        assert ended == ["cancelled"]
+            await ended.wait()
 
     run(main)
 
