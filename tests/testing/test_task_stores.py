@@ -16,17 +16,17 @@ from trio_mcp.stores.task_store import HINTS_LOST
 from trio_mcp.testing import TaskStoreSuite
 
 
-class TellsAll(MemoryTaskStore):
+class ReadsAnyScope(MemoryTaskStore):
     async def read(self, scope: str | None, task_id: str) -> Any:
         return await super().read(None, task_id)
 
 
-class TakesAll(MemoryTaskStore):
+class IgnoresScopeLimit(MemoryTaskStore):
     async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
         return await super().create(new, **options | {"scope_limit": options["limit"]})
 
 
-class CountsFirst(MemoryTaskStore):
+class ChecksScopeLimitBeforeCheckpoint(MemoryTaskStore):
     async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
         if len(await self.page(new.scope, None, options["limit"])) >= options["scope_limit"]:
             raise StoreFull
@@ -34,14 +34,14 @@ class CountsFirst(MemoryTaskStore):
         return await super().create(new, **options | {"scope_limit": options["limit"]})
 
 
-class BelievesTheCaller(MemoryTaskStore):
+class StoresCreationTimeOfCaller(MemoryTaskStore):
     async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
         record = await super().create(new, **options)
         self._records[record.id] = attrs.evolve(record, created_at=new.created_at)
         return self._records[record.id]
 
 
-class HasNoPlaces(MemoryTaskStore):
+class UsesCreationTimeAsPosition(MemoryTaskStore):
     async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
         record = await super().create(new, **options)
         order = self._order[record.scope]
@@ -52,24 +52,24 @@ class HasNoPlaces(MemoryTaskStore):
         return self._records[record.id]
 
 
-class ForgetsTheVoid(MemoryTaskStore):
+class ForgetsDiscardedIds(MemoryTaskStore):
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
         return await super().discard(task_id, retention_ms=0)
 
 
-class ComparesNumbers(MemoryTaskStore):
+class ComparesVersionsInsteadOfMarks(MemoryTaskStore):
     async def change(self, record: TaskRecord, **options: Any) -> bool:
         kept = self._records.get(record.id)
         is_next = kept is not None and kept.version + 1 == record.version
         return await super().change(record, **options | ({"expected_mark": kept.mark} if kept and is_next else {}))
 
 
-class ForgetsHolders(MemoryTaskStore):
+class IgnoresHolderOnChange(MemoryTaskStore):
     async def change(self, record: TaskRecord, **options: Any) -> bool:
         return await super().change(record, **options | {"holder": None})
 
 
-class ComparesFirst(MemoryTaskStore):
+class ComparesMarkBeforeCheckpoint(MemoryTaskStore):
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
@@ -81,7 +81,7 @@ class ComparesFirst(MemoryTaskStore):
         return True
 
 
-class BelievesTheLease(MemoryTaskStore):
+class StoresLeaseOfCaller(MemoryTaskStore):
     async def change(self, record: TaskRecord, **options: Any) -> bool:
         changed = await super().change(record, **options)
         if changed and not options.get("give_up"):
@@ -89,7 +89,7 @@ class BelievesTheLease(MemoryTaskStore):
         return changed
 
 
-class KeepsTheHolder(MemoryTaskStore):
+class KeepsHolderOfEndedTask(MemoryTaskStore):
     async def change(self, record: TaskRecord, **options: Any) -> bool:
         before = self._find(record.id)
         changed = await super().change(record, **options)
@@ -99,17 +99,17 @@ class KeepsTheHolder(MemoryTaskStore):
         return changed
 
 
-class ClaimsAll(MemoryTaskStore):
+class IgnoresClaimLimit(MemoryTaskStore):
     async def claim(self, holder: str, **options: Any) -> Any:
         return await super().claim(holder, **options | {"limit": 1000})
 
 
-class ClaimsOthersTasks(MemoryTaskStore):
+class ClaimsTasksOfOtherTools(MemoryTaskStore):
     async def claim(self, holder: str, **options: Any) -> Any:
         return await super().claim(holder, **options | {"names": {each.name for each in self._records.values()}})
 
 
-class ClaimsTheLiving(MemoryTaskStore):
+class ClaimsBeforeLeaseExpires(MemoryTaskStore):
     async def claim(self, holder: str, **options: Any) -> Any:
         clock, self._now = self._now, lambda: clock() + 1  # type: ignore[assignment]
         try:
@@ -118,18 +118,18 @@ class ClaimsTheLiving(MemoryTaskStore):
             self._now = clock
 
 
-class LosesNothing(MemoryTaskStore):
+class ReturnsNoLostTasks(MemoryTaskStore):
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Any:
         await super().renew(held, lease_ms=lease_ms)
         return ()
 
 
-class RenewsForAnybody(MemoryTaskStore):
+class RenewsForAnyHolder(MemoryTaskStore):
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Any:
         return await super().renew({name: self._records[name].holder or "" for name in held}, lease_ms=lease_ms)
 
 
-class DeletesEarly(MemoryTaskStore):
+class DeletesTooEarly(MemoryTaskStore):
     async def expire(self, *, limit: int) -> int:
         clock, self._now = self._now, lambda: clock() + 8_000_000  # type: ignore[assignment]
         try:
@@ -138,13 +138,13 @@ class DeletesEarly(MemoryTaskStore):
             self._now = clock
 
 
-class StartsAnew(MemoryTaskStore):
+class RestartsPagesIfCursorIsDeleted(MemoryTaskStore):
     async def page(self, scope: str, cursor: Any, limit: int) -> Any:
         is_there = cursor is not None and cursor[1] in self._records
         return await super().page(scope, cursor if is_there else None, limit)
 
 
-class ListsAll(MemoryTaskStore):
+class ListsExpiredRecords(MemoryTaskStore):
     async def page(self, scope: str, cursor: Any, limit: int) -> Any:
         clock, self._now = self._now, lambda: 0  # type: ignore[assignment]
         try:
@@ -153,14 +153,14 @@ class ListsAll(MemoryTaskStore):
             self._now = clock
 
 
-class GivesUpHalfway(MemoryTaskStore):
+class CreatesBeforeCheckpoint(MemoryTaskStore):
     async def create(self, new: TaskRecord, **options: Any) -> TaskRecord:
         record = await super().create(new, **options)
         await trio.lowlevel.checkpoint()
         return record
 
 
-class SaysNothing(MemoryTaskStore):
+class SendsNoHintsOnExpiry(MemoryTaskStore):
     async def expire(self, *, limit: int) -> int:
         watchers, self._hint_queues = self._hint_queues, type(self._hint_queues)()
         try:
@@ -169,7 +169,7 @@ class SaysNothing(MemoryTaskStore):
             self._hint_queues = watchers
 
 
-class HidesGaps(MemoryTaskStore):
+class HidesLostHints(MemoryTaskStore):
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[Any]:
         async with super().watch() as hints:
@@ -177,28 +177,28 @@ class HidesGaps(MemoryTaskStore):
 
 
 DEFECTS: dict[Callable[[], MemoryTaskStore], str] = {
-    TellsAll: "test_read_finds_a_task_record_only_in_its_own_scope",
-    TakesAll: "test_create_raises_store_full_only_in_the_scope_that_is_full",
-    CountsFirst: "test_concurrent_create_calls_respect_the_limits_of_the_task_store",
-    BelievesTheCaller: "test_task_store_converts_durations_to_times_on_its_own_clock",
-    HasNoPlaces: "test_page_lists_task_records_in_the_order_of_creation",
-    ForgetsTheVoid: "test_discard_of_an_unknown_task_id_blocks_its_creation_for_a_while",
-    ComparesNumbers: "test_change_of_a_task_record_with_a_wrong_expected_mark_is_refused",
-    ForgetsHolders: "test_change_of_a_task_record_by_another_holder_is_refused",
-    ComparesFirst: "test_only_one_of_many_concurrent_changes_of_a_task_record_succeeds",
-    BelievesTheLease: "test_change_ignores_holder_epoch_and_lease_of_the_given_task_record",
-    KeepsTheHolder: "test_task_that_ends_or_becomes_external_has_no_holder",
-    ClaimsAll: "test_claim_returns_at_most_limit_tasks_longest_waiting_first",
-    ClaimsOthersTasks: "test_claim_returns_only_tasks_of_the_given_tools",
-    ClaimsTheLiving: "test_task_cannot_be_claimed_in_the_last_millisecond_of_its_lease",
-    LosesNothing: "test_renew_returns_the_tasks_that_the_process_no_longer_holds",
-    RenewsForAnybody: "test_renew_checks_the_holder_of_each_task_separately",
-    DeletesEarly: "test_expire_deletes_task_records_whose_deletion_time_has_passed",
-    StartsAnew: "test_page_cursor_stays_valid_after_its_task_record_is_deleted",
-    ListsAll: "test_page_omits_task_records_whose_deletion_time_has_passed",
-    GivesUpHalfway: "test_cancelled_create_of_a_task_record_is_atomic",
-    SaysNothing: "test_task_store_watcher_is_notified_of_each_kind_of_change",
-    HidesGaps: "test_slow_task_store_watcher_does_not_block_writers",
+    ReadsAnyScope: "test_read_finds_a_task_record_only_in_its_own_scope",
+    IgnoresScopeLimit: "test_create_raises_store_full_only_in_the_scope_that_is_full",
+    ChecksScopeLimitBeforeCheckpoint: "test_concurrent_create_calls_respect_the_limits_of_the_task_store",
+    StoresCreationTimeOfCaller: "test_task_store_converts_durations_to_times_on_its_own_clock",
+    UsesCreationTimeAsPosition: "test_page_lists_task_records_in_the_order_of_creation",
+    ForgetsDiscardedIds: "test_discard_of_an_unknown_task_id_blocks_its_creation_for_a_while",
+    ComparesVersionsInsteadOfMarks: "test_change_of_a_task_record_with_a_wrong_expected_mark_is_refused",
+    IgnoresHolderOnChange: "test_change_of_a_task_record_by_another_holder_is_refused",
+    ComparesMarkBeforeCheckpoint: "test_only_one_of_many_concurrent_changes_of_a_task_record_succeeds",
+    StoresLeaseOfCaller: "test_change_ignores_holder_epoch_and_lease_of_the_given_task_record",
+    KeepsHolderOfEndedTask: "test_task_that_ends_or_becomes_external_has_no_holder",
+    IgnoresClaimLimit: "test_claim_returns_at_most_limit_tasks_longest_waiting_first",
+    ClaimsTasksOfOtherTools: "test_claim_returns_only_tasks_of_the_given_tools",
+    ClaimsBeforeLeaseExpires: "test_task_cannot_be_claimed_in_the_last_millisecond_of_its_lease",
+    ReturnsNoLostTasks: "test_renew_returns_the_tasks_that_the_process_no_longer_holds",
+    RenewsForAnyHolder: "test_renew_checks_the_holder_of_each_task_separately",
+    DeletesTooEarly: "test_expire_deletes_task_records_whose_deletion_time_has_passed",
+    RestartsPagesIfCursorIsDeleted: "test_page_cursor_stays_valid_after_its_task_record_is_deleted",
+    ListsExpiredRecords: "test_page_omits_task_records_whose_deletion_time_has_passed",
+    CreatesBeforeCheckpoint: "test_cancelled_create_of_a_task_record_is_atomic",
+    SendsNoHintsOnExpiry: "test_task_store_watcher_is_notified_of_each_kind_of_change",
+    HidesLostHints: "test_slow_task_store_watcher_does_not_block_writers",
 }
 
 
@@ -216,7 +216,9 @@ def suite_of(make: Callable[[], TaskStore]) -> TaskStoreSuite:
 @pytest.mark.parametrize(("make", "test"), DEFECTS.items(), ids=[make.__name__ for make in DEFECTS])
 def test_task_store_with_a_defect_fails_the_suite_test_for_that_defect(make: Callable[[], TaskStore], test: str):
     trio.run(getattr(suite_of(MemoryTaskStore), test))
-    clock = MockClock(autojump_threshold=0) if make in (SaysNothing, HidesGaps) else None  # waited for in vain
+    clock = (
+        MockClock(autojump_threshold=0) if make in (SendsNoHintsOnExpiry, HidesLostHints) else None
+    )  # waited for in vain
     with pytest.raises((AssertionError, trio.TooSlowError, BaseExceptionGroup)):
         trio.run(getattr(suite_of(make), test), clock=clock)
 
