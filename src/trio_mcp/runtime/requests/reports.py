@@ -71,7 +71,7 @@ class RequestLog:
     doesn't read, the methods wait for room.
     """
 
-    __slots__ = ("_count", "_has_own_level", "_much", "_scope", "_turn_ends")
+    __slots__ = ("_count", "_much", "_own_rank", "_scope", "_turn_ends")
 
     def __init__(self, scope: RequestScope) -> None:
         self._scope = scope
@@ -79,11 +79,21 @@ class RequestLog:
         self._turn_ends = 0.0
         """Time of the last checkpoint. It's measured by `time.perf_counter`, not by a test's virtual clock, because the
         tasks that wait are real."""
-        self._has_own_level = not scope.runner.may_log or scope.request.revision.log_level == "request"
-        """False if the request uses the minimum level of its connection, which can change at any time."""
         self._much = min(scope.outbox.high_water, _MUCH)
         """Bytes in the outbox above which the log checks whether other tasks have to run. Below this size, the writer
         task runs often enough anyway."""
+        self.read_level()
+
+    def read_level(self) -> None:
+        """Read the log level that the request sets. Called again if a retry of the client replaces the request."""
+        request, self._own_rank = self._scope.request, NEVER_LOGGED
+        """Rank of the least severe log level that is sent to the client. `None` if the request uses the level of its
+        connection, which can change at any time."""
+        if self._scope.runner.may_log and request.revision.log_level != "request":
+            self._own_rank = None
+        # In MCP 2026-07-28 (logging page), a server MUST NOT send log messages for a request without a logLevel.
+        elif self._scope.runner.may_log and request.log_level is not None:
+            self._own_rank = log_level_rank(request.log_level)
 
     @property
     def _minimum_rank(self) -> int:
@@ -91,12 +101,7 @@ class RequestLog:
 
         The request sets the level or, if it sets no level, the connection.
         """
-        scope = self._scope
-        if not self._has_own_level:
-            return scope.exchange.state.log_rank
-        # In MCP 2026-07-28 (logging page), a server MUST NOT send log messages for a request without a logLevel.
-        level = scope.request.log_level
-        return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
+        return self._own_rank if self._own_rank is not None else self._scope.exchange.state.log_rank
 
     def _admits(self, level: str) -> bool:
         """Return true if log messages of ``level`` are sent to the client now."""
@@ -117,7 +122,8 @@ class RequestLog:
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await checkpoint_if_cancelled()
         scope = self._scope
-        minimum = self._minimum_rank if self._has_own_level else scope.exchange.state.log_rank  # usually saves a call
+        # Same expression as in `_minimum_rank`, inlined to save a function call per message.
+        minimum = self._own_rank if self._own_rank is not None else scope.exchange.state.log_rank
         if rank < minimum or not scope.sends:
             await self._let_others_run()
             return

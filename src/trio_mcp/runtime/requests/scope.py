@@ -494,6 +494,8 @@ class RequestScope:
         request.continuation, self.request = self.request.continuation, request
         self._go_to(runner, exchange, ticket)
         self._read_meta()
+        if self._log is not None:
+            self._log.read_level()
 
     def move(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
         """Continue the running handler in another exchange, ``exchange``, because the client has already got a response

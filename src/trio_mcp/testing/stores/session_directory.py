@@ -252,9 +252,8 @@ class SessionDirectorySuite(TestedStorage):
             states = [str(number).encode() for number in range(20)]
             calls = [partial(open_session, (one, two)[int(each) % 2].sessions, "same", each) for each in states]
             results = await run_concurrently(calls)
-            won = [
-                StoredSession(each, mark) for each, mark in zip(states, results, strict=True) if isinstance(mark, bytes)
-            ]
+            opened = zip(states, results, strict=True)
+            won = [StoredSession(state, mark) for state, mark in opened if isinstance(mark, bytes)]
             assert sum(isinstance(each, ValueError) for each in results) == 19
             assert [await read(two.sessions, "same")] == won
 
@@ -307,10 +306,8 @@ class SessionDirectorySuite(TestedStorage):
             old = await open_session(one.sessions, "one")
             mark = new_mark()
             assert await one.sessions.change("one", b"new", expected_mark=old, mark=mark, idle_ms=HOUR)
-            for wrong in (old, b"", new_mark(), mark + b"\0", mark[:-1]):
-                assert (
-                    await two.sessions.change("one", b"late", expected_mark=wrong, mark=new_mark(), idle_ms=1) is False
-                )
+            for bad in (old, b"", new_mark(), mark + b"\0", mark[:-1]):
+                assert await two.sessions.change("one", b"late", expected_mark=bad, mark=new_mark(), idle_ms=1) is False
             assert await read(two.sessions, "one") == StoredSession(b"new", mark)
 
     async def test_change_does_not_reopen_a_session_that_has_ended(self) -> None:
@@ -329,9 +326,8 @@ class SessionDirectorySuite(TestedStorage):
             states = [str(number).encode() for number in range(20)]
             calls = [partial(change_session, (one, two)[int(each) % 2].sessions, "one", each, mark) for each in states]
             results = await run_concurrently(calls)
-            won = [
-                StoredSession(each, new) for each, new in zip(states, results, strict=True) if isinstance(new, bytes)
-            ]
+            changed = zip(states, results, strict=True)
+            won = [StoredSession(state, new) for state, new in changed if isinstance(new, bytes)]
             assert [await read(one.sessions, "one")] == won
             assert results.count(None) == 19
 
