@@ -12,10 +12,13 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import trio
 from trio._core import _run as internals
+
+from trio_mcp.stores import memory
 
 _machine: ContextVar[Machine | None] = ContextVar("machine", default=None)
 
@@ -71,11 +74,12 @@ class Schedule(trio.abc.Instrument):
 def run(seed: int, program: Any, *arguments: Any) -> Any:
     """Run a program on a virtual clock, in an order that the seed decides, with its `Schedule` as the first
     argument."""
-    before = internals._r.getstate(), internals._ALLOW_DETERMINISTIC_SCHEDULING, random._urandom
+    before = internals._r.getstate(), internals._ALLOW_DETERMINISTIC_SCHEDULING, random._urandom, memory.time
     internals._r.seed(seed)
     internals._ALLOW_DETERMINISTIC_SCHEDULING = True
     random.seed(seed)  # the jitter of delays
     random._urandom = random.Random(seed).randbytes  # ids, tokens and marks
+    memory.time = SimpleNamespace(time=lambda: 0.0)  # type: ignore[assignment] # storages round times to milliseconds
     schedule, clock = Schedule(), trio.testing.MockClock(autojump_threshold=0)
     try:
         return trio.run(program, schedule, *arguments, clock=clock, instruments=[schedule])
@@ -83,3 +87,4 @@ def run(seed: int, program: Any, *arguments: Any) -> Any:
         internals._r.setstate(before[0])
         internals._ALLOW_DETERMINISTIC_SCHEDULING = before[1]
         random._urandom = before[2]
+        memory.time = before[3]
