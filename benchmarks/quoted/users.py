@@ -87,7 +87,8 @@ def measured(session: HttpSession, load: Load) -> dict[str, float]:
         poll = stack.enter_context(select.epoll())
         for fd in users:
             poll.register(fd, select.EPOLLIN)
-        _drive(users, poll, load.warmup, lambda *_: None)
+        if load.warmup:
+            _drive(users, poll, load.warmup, lambda *_: None)
         taken = _Taken()
         cpu, start = session.child.cpu(), time.perf_counter()
         _drive(users, poll, load.seconds, taken.add)

@@ -40,9 +40,19 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def test_coredis_loses_a_pool_connection_when_a_blocking_command_is_cancelled(redis_server: RedisServer) -> None:
     """Rule 1, no blocking command on a connection of the pool, may go when this fails."""
     async with client_of(redis_server.port, max_connections=POOL) as client:
+
+        async def wait_for_an_entry() -> None:
+            await client.xread({"stream": "$"}, block=600_000)
+
+        def blocked() -> str:
+            return redis_server.info("clients")["blocked_clients"]
+
         for _ in range(POOL):
-            with trio.move_on_after(0.05):
-                await client.xread({"stream": "$"}, block=600_000)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait_for_an_entry)
+                await until(lambda: blocked() == "1")
+                nursery.cancel_scope.cancel()
+            await until(lambda: blocked() == "0")
         with trio.move_on_after(1) as scope:
             await client.ping()
         assert scope.cancelled_caught, "the pool is whole: coredis has cured this"
