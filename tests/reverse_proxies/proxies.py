@@ -82,6 +82,8 @@ class Proxy:
         replaced = {self.address: self.listens_at.format(port), "8765": str(server)}
         if idle is not None and self.idle_limit is not None:
             replaced[self.idle_limit] = f"{int(idle * 1000)}ms"
+        if self.name == "caddy" and await version_of("caddy") < (2, 6, 3):  # as in Debian
+            replaced["request_buffers 16MiB"] = "buffer_requests"
         text = configuration(self.name, replaced)
         if replicas is not None:
             part = for_replicas(f"{self.name}-replicas", replicas)
@@ -132,6 +134,14 @@ CADDY = Proxy(
     address="mcp.example.com",
     listens_at="http://mcp.example.com:{0}, http://127.0.0.1:{0}",
 )
+
+
+async def version_of(program: str) -> tuple[int, ...]:
+    """Return the version that a program prints."""
+    printed = await trio.run_process([shutil.which(program, path=PATHS) or program, "version"], capture_stdout=True)
+    found = re.search(rb"(\d+)\.(\d+)\.(\d+)", printed.stdout)
+    assert found is not None, printed.stdout
+    return tuple(map(int, found.groups()))
 
 
 async def end(process: trio.Process) -> None:
