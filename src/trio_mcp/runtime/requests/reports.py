@@ -82,9 +82,9 @@ class RequestLog:
         self._much = min(scope.outbox.high_water, _MUCH)
         """Bytes in the outbox above which the log checks whether other tasks have to run. Below this size, the writer
         task runs often enough anyway."""
-        self.read_level()
+        self._read_level()
 
-    def read_level(self) -> None:
+    def _read_level(self) -> None:
         """Read the log level that the request sets. Called again if a retry of the client replaces the request."""
         request, self._own_rank = self._scope.request, NEVER_LOGGED
         """Rank of the least severe log level that is sent to the client. `None` if the request uses the level of its

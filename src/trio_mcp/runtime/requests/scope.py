@@ -495,7 +495,7 @@ class RequestScope:
         self._go_to(runner, exchange, ticket)
         self._read_meta()
         if self._log is not None:
-            self._log.read_level()
+            self._log._read_level()
 
     def move(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
         """Continue the running handler in another exchange, ``exchange``, because the client has already got a response
