@@ -114,7 +114,7 @@ def measured(session: HttpSession, load: Load) -> dict[str, float]:
 def _drive(
     users: dict[int, _User], poll: select.epoll, seconds: float, add: Callable[[str, float, bytes], None]
 ) -> None:
-    """Let all users go round for so long, and wait for the answers that are still to come."""
+    """Let all users go round for so long, and let each complete its last round."""
     clock = time.perf_counter
     end = clock() + seconds
     outstanding = len(users)
@@ -134,7 +134,7 @@ def _drive(
             outstanding -= 1
             if user.is_round_complete():
                 heapq.heappush(resting, (now + _REST, fd))
-            elif now < end:
+            else:
                 user.go()
                 outstanding += 1
         while resting and resting[0][0] <= now < end:
