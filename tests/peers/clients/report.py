@@ -6,6 +6,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from mcp.client.streamable_http import StreamableHTTPTransport
+
 
 class Late(logging.Handler):
     """Answers that nobody waited for any more, of which both clients say only this."""
@@ -13,14 +15,29 @@ class Late(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.messages: list[str] = []
+        self._own = own_answers()
         log = logging.getLogger("mcp.shared.jsonrpc_dispatcher")
         log.setLevel(logging.DEBUG)
         log.propagate = False
         log.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith("dropping response"):
+        if record.getMessage().startswith("dropping response") and self._own.isdisjoint(record.args or ()):
             self.messages.append(record.getMessage())
+
+
+def own_answers() -> set[Any]:
+    """The ids of requests that the SDK answers itself, some seconds after their streams have ended."""
+    ids = set[Any]()
+    resolve = getattr(StreamableHTTPTransport, "_resolve_abandoned_request", None)
+
+    async def resolve_abandoned(transport: Any, writer: Any, request_id: Any, *args: Any, **options: Any) -> None:
+        ids.add(request_id)
+        await resolve(transport, writer, request_id, *args, **options)
+
+    if resolve is not None:
+        StreamableHTTPTransport._resolve_abandoned_request = resolve_abandoned
+    return ids
 
 
 class Report:
