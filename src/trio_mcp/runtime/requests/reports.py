@@ -86,7 +86,7 @@ class RequestLog:
 
     def _read_level(self) -> None:
         """Read the log level that the request sets. Called again if a retry of the client replaces the request."""
-        request, self._own_rank = self._scope.request, NEVER_LOGGED
+        self._own_rank, request = NEVER_LOGGED, self._scope.request
         """Rank of the least severe log level that is sent to the client. `None` if the request uses the level of its
         connection, which can change at any time."""
         if self._scope.runner.may_log and request.revision.log_level != "request":
